@@ -1,0 +1,34 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-short verify bench up down
+
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: ## everything on this machine with sample data; ends by itself (ARGS="--serve" keeps it running)
+	go run . demo $(ARGS)
+
+test: ## all tests against real services; installs or starts what is missing, saying so
+	.ci/setup services
+	go test -race -shuffle=on -timeout 20m $(ARGS) ./...
+
+test-short: ## the tests that need no service and no time
+	go test -short -shuffle=on -timeout 5m $(ARGS) ./...
+
+verify: ## format, go.mod, vet, staticcheck, layers, known vulnerabilities
+	.ci/setup lint
+	.ci/verify
+
+bench: ## speed of the parts that matter (ARGS="-bench=Name -count=6")
+	.ci/setup services
+	go test -run '^$$' -bench . -benchmem -timeout 30m $(ARGS) ./...
+
+up: .env ## the whole system in containers; the API on http://127.0.0.1:8080
+	$(COMPOSE) up --build -d
+
+down: ## stop and remove the containers and their data
+	$(COMPOSE) down -v
+
+.env:
+	cp .env.example .env
