@@ -114,6 +114,7 @@ type File struct {
 
 // Debt is a chunk that is owed a run: what the relay publishes.
 type Debt struct {
+	ID int64 // of this debt; a later debt of the same chunk has another
 	Ref
 	Attempt     int // the number that the next claim will get
 	Priority    int // 0 to 9
@@ -121,3 +122,23 @@ type Debt struct {
 	RequestID   string
 	Traceparent string
 }
+
+// Refusal says why a chunk was not claimed. None of them asks the worker for anything but to forget the message.
+type Refusal string
+
+const (
+	RefusedUnknown Refusal = "unknown" // no such chunk
+	RefusedRunning Refusal = "running" // somebody else's lease is current
+	RefusedWaiting Refusal = "waiting" // its retry is not due
+	RefusedEnding  Refusal = "ending"  // its job is ending
+	RefusedEnded   Refusal = "ended"   // DONE, DLQ or CANCELLED
+)
+
+// Renewal is the answer to the renewal of one claim.
+type Renewal int
+
+const (
+	RenewalLost   Renewal = iota // the claim is not current any more; also the answer for claims of which nothing is known
+	RenewalLocked                // current, but its row is locked by a settlement or a neighbour: ask again
+	Renewed                      // until a lease from now
+)

@@ -24,7 +24,7 @@ func ParseDate(s string) (Date, error) {
 	if d.year() < 1900 {
 		return 0, fmt.Errorf("%q is before the year 1900", s)
 	}
-	if DateOf(d.midnight()) != d {
+	if DateOf(d.Time()) != d {
 		return 0, fmt.Errorf("%q is not a day of the calendar", s)
 	}
 	return d, nil
@@ -37,12 +37,14 @@ func DateOf(t time.Time) Date {
 }
 
 func (d Date) year() int { return int(d) / 10000 }
-func (d Date) midnight() time.Time {
+
+// Time is the day's midnight in UTC.
+func (d Date) Time() time.Time {
 	return time.Date(d.year(), time.Month(int(d)/100%100), int(d)%100, 0, 0, 0, 0, time.UTC)
 }
 
 // AddDays moves d by n days, n may be negative.
-func (d Date) AddDays(n int) Date { return DateOf(d.midnight().AddDate(0, 0, n)) }
+func (d Date) AddDays(n int) Date { return DateOf(d.Time().AddDate(0, 0, n)) }
 
 // String is yyyyMMdd, the form of requests, messages and file names.
 func (d Date) String() string { return fmt.Sprintf("%08d", int32(d)) }

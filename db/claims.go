@@ -1,0 +1,222 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+type claimAsk struct {
+	ref      export.Ref
+	claimID  string
+	takeover bool
+}
+
+type claimAnswer struct {
+	claim   *export.Claim
+	refusal export.Refusal
+}
+
+// Claim takes the chunk for claimID (a fresh UUID) until the lease is over, and spends an attempt. The debt goes with it. Without a claim the answer
+// says why; the caller may forget the chunk, its debt (if it has one) is still there.
+//
+// takeover allows to take a chunk whose lease is over. Whoever was out of contact with the database must not: the owner may have been too.
+// Claiming again with the same claimID after a lost answer gives the same claim.
+func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string, takeover bool) (*export.Claim, export.Refusal, error) {
+	a, err := s.claims.do(ctx, claimAsk{ref, claimID, takeover})
+	return a.claim, a.refusal, err
+}
+
+const claimSQL = `
+with want as (
+    select job_id, chunk_key, claim_id::uuid, takeover
+    from unnest($1::text[], $2::text[], $3::text[], $4::boolean[]) as w(job_id, chunk_key, claim_id, takeover)
+), held as (
+    select c.job_id, c.chunk_key, w.claim_id as new_claim, w.takeover, c.status, c.claim_id, c.attempts, c.lock_owner, c.started_at,
+           c.lease_until, c.next_retry_at, c.upload_id, c.s3_object_key, c.row_count, c.byte_count, c.sha256
+    from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    order by c.job_id, c.chunk_key
+    for update of c
+), taken as (
+    update job_chunk c
+    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = h.new_claim, lock_owner = $5, started_at = now(),
+        lease_until = now() + $6::interval, next_retry_at = null,
+        upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
+    from held h join job j on j.job_id = h.job_id
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null
+      and (h.status = 'PENDING'
+           or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
+           or h.status = 'RUNNING' and h.takeover and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $7)
+    returning c.job_id, c.chunk_key, c.claim_id
+), lost as (
+    insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
+    select h.claim_id, h.job_id, h.chunk_key, j.run, h.attempts, h.lock_owner, h.started_at, 'LOST', 'WORKER_LOST',
+           'the worker stopped renewing its lease'
+    from held h join taken t on t.claim_id = h.new_claim join job j on j.job_id = h.job_id
+    where h.status = 'RUNNING'
+    on conflict do nothing
+), paid as (
+    delete from dispatch d using taken t where d.job_id = t.job_id and d.chunk_key = t.chunk_key
+)
+select h.new_claim::text, t.claim_id is not null, h.status, h.claim_id = h.new_claim, h.attempts, coalesce(h.started_at, now()), now(),
+       j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
+       case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
+from held h join job j on j.job_id = h.job_id left join taken t on t.claim_id = h.new_claim`
+
+func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
+	jobs, chunks, ids, takeovers := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks)), make([]bool, len(asks))
+	index := make(map[string]int, len(asks))
+	answers := make([]claimAnswer, len(asks))
+	for i, a := range asks {
+		jobs[i], chunks[i], ids[i], takeovers[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID, a.takeover
+		index[a.claimID] = i
+		answers[i].refusal = export.RefusedUnknown
+	}
+	rows, err := s.pool.Query(ctx, claimSQL, jobs, chunks, ids, takeovers, s.Worker, s.Lease, s.MaxAttempts)
+	if err != nil {
+		return nil, err
+	}
+	var first []string
+	var r claimRow
+	_, err = pgx.ForEachRow(rows, r.targets(), func() error {
+		i := index[r.newClaim]
+		answers[i] = r.answer(asks[i])
+		if answers[i].claim != nil && r.first {
+			first = append(first, asks[i].ref.JobID)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(first) > 0 {
+		// A statement of its own, after the claim's commit: claims never hold a job. The next claim repairs what a crash leaves out here.
+		if err := s.markStarted(ctx, first); err != nil {
+			s.Log.Warn("mark jobs as started", "error", err)
+		}
+	}
+	return answers, nil
+}
+
+func (s *Store) markStarted(ctx context.Context, jobs []string) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `
+			update job set status = 'IN_PROGRESS', started_at = coalesce(started_at, now()), updated_at = now()
+			where job_id in (select job_id from job where job_id = any($1) and status = 'SUBMITTED' order by job_id for update)`, jobs)
+		return err
+	})
+}
+
+// claimRow is one row of claimSQL.
+type claimRow struct {
+	newClaim            string
+	taken               bool
+	status              export.ChunkStatus
+	mine                *bool
+	attempts            int
+	heldStarted, now    time.Time
+	job                 export.ClaimJob
+	first               bool
+	prevClaim           *string
+	uploadID, objectKey *string
+	prevRows, prevBytes *int64
+	prevSHA256          *string
+}
+
+func (r *claimRow) targets() []any {
+	return []any{&r.newClaim, &r.taken, &r.status, &r.mine, &r.attempts, &r.heldStarted, &r.now,
+		&r.job.CreatedAt, &r.job.Compression, &r.job.Reuse, &r.job.RequestID, &r.job.Traceparent, &r.first,
+		&r.prevClaim, &r.uploadID, &r.objectKey, &r.prevRows, &r.prevBytes, &r.prevSHA256}
+}
+
+func (r *claimRow) answer(a claimAsk) claimAnswer {
+	claim := export.Claim{ID: a.claimID, Ref: a.ref, Job: r.job}
+	switch {
+	case r.taken:
+		claim.Attempt, claim.StartedAt, claim.Previous = r.attempts+1, r.now, r.previous()
+	case r.mine != nil && *r.mine && r.status == export.Running:
+		claim.Attempt, claim.StartedAt = r.attempts, r.heldStarted
+	case r.status == export.Running:
+		return claimAnswer{refusal: export.RefusedRunning}
+	case r.status == export.RetryWait:
+		return claimAnswer{refusal: export.RefusedWaiting}
+	case r.status.Open():
+		return claimAnswer{refusal: export.RefusedEnding}
+	default:
+		return claimAnswer{refusal: export.RefusedEnded}
+	}
+	return claimAnswer{claim: &claim}
+}
+
+func (r *claimRow) previous() *export.Announced {
+	if r.prevClaim == nil || r.uploadID == nil && r.prevSHA256 == nil {
+		return nil
+	}
+	a := &export.Announced{ClaimID: *r.prevClaim, StartedAt: r.heldStarted}
+	if r.objectKey != nil {
+		a.ObjectKey = *r.objectKey
+	}
+	if r.uploadID != nil {
+		a.UploadID = *r.uploadID
+	}
+	if r.prevSHA256 != nil {
+		a.Facts = &export.Facts{Rows: *r.prevRows, Bytes: *r.prevBytes, SHA256: *r.prevSHA256}
+	}
+	return a
+}
+
+const renewSQL = `
+with want as (
+    select job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) as w(job_id, chunk_key, claim_id)
+), held as (
+    select c.job_id, c.chunk_key from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    where c.claim_id = w.claim_id and c.status = 'RUNNING'
+    order by c.job_id, c.chunk_key
+    for update of c skip locked
+), renewed as (
+    update job_chunk c set lease_until = now() + $4::interval from held h where c.job_id = h.job_id and c.chunk_key = h.chunk_key
+    returning c.job_id, c.chunk_key
+)
+select w.claim_id::text, r.job_id is not null
+from want w
+join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key and c.claim_id = w.claim_id and c.status = 'RUNNING'
+left join renewed r on r.job_id = w.job_id and r.chunk_key = w.chunk_key`
+
+// Renew prolongs the claims, all in one statement, and answers per claim ID.
+func (s *Store) Renew(ctx context.Context, claims []*export.Claim) (map[string]export.Renewal, error) {
+	jobs, chunks, ids := make([]string, len(claims)), make([]string, len(claims)), make([]string, len(claims))
+	for i, c := range claims {
+		jobs[i], chunks[i], ids[i] = c.JobID, c.ChunkKey(), c.ID
+	}
+	var answers map[string]export.Renewal
+	err := again(ctx, func(ctx context.Context) error {
+		answers = make(map[string]export.Renewal, len(claims))
+		rows, err := s.pool.Query(ctx, renewSQL, jobs, chunks, ids, s.Lease)
+		if err != nil {
+			return err
+		}
+		var id string
+		var renewed bool
+		_, err = pgx.ForEachRow(rows, []any{&id, &renewed}, func() error {
+			answers[id] = export.RenewalLocked
+			if renewed {
+				answers[id] = export.Renewed
+			}
+			return nil
+		})
+		return err
+	})
+	return answers, err
+}
+
+// EndingJobs says which of the jobs are ending or ended: their chunks must stop.
+func (s *Store) EndingJobs(ctx context.Context, jobs []string) (ending []string, err error) {
+	rows, err := s.pool.Query(ctx, `select job_id from job where job_id = any($1) and (ending is not null or completed_at is not null)`, jobs)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

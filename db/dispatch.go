@@ -1,0 +1,153 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// virtualTime is where the fair queue stands: the rank of the debt that is next. Debts are laid out from there, those of one job
+// rankStride/(priority+1) apart (start-time fair queueing), so that jobs take turns in proportion to priority+1 and neither a giant
+// job nor many later ones can starve anybody. When nothing is in line it starts again at 0.
+const virtualTime = `coalesce((select min(rank) from dispatch where state = 'READY'), 0)`
+
+// rankStride divides by every priority+1 from 1 to 10.
+const rankStride = 2520
+
+// debtLease is how long a relay may take to publish what it leased.
+const debtLease = 15 * time.Second
+
+// relayLock is the advisory lock under which debts are leased, so that relays together respect the backlog.
+const relayLock = 0x65787064 // "expd"
+
+// debtColumns are what publishing a debt needs; d is the debt.
+const debtColumns = `d.debt_id, d.job_id, c.key, c.effective_date, c.attempts + 1, j.priority, d.sends, j.request_id, j.traceparent`
+
+// LeaseDebts takes up to limit due debts for debtLease, fewer when the backlog in the broker would grow beyond its bound. What is not confirmed in time is due again.
+func (s *Store) LeaseDebts(ctx context.Context, limit int) ([]export.Debt, error) {
+	return s.leaseDebts(ctx, func(b *pgx.Batch) {
+		b.Queue(leaseSQL(`least($1, greatest(0,
+			coalesce(nullif($3, 0), (select greatest(64, 2 * coalesce(sum(concurrency), 0)) from worker where heartbeat_at > now() - interval '30 s'))
+			- (select count(*) from dispatch where state in ('SENDING', 'SENT') and due_at > now())))`, "true"), limit, debtLease, s.Backlog)
+	})
+}
+
+// TakeDebts takes up to limit debts for a consumer that works from the database: those that have been due, or published and unclaimed, for longer
+// than age. The claim deletes them; what is not claimed within debtLease is due again.
+func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]export.Debt, error) {
+	return s.leaseDebts(ctx, func(b *pgx.Batch) {
+		if age > 0 {
+			b.Queue(`update dispatch set state = 'READY', due_at = sent_at where (job_id, chunk_key) in (
+				select job_id, chunk_key from dispatch where state = 'SENT' and sent_at < now() - $1::interval
+				order by due_at limit $2 for update skip locked)`, age, limit)
+		}
+		b.Queue(leaseSQL("$1", "due_at <= now() - $3::interval"), limit, debtLease, age)
+	})
+}
+
+func leaseSQL(limit, guard string) string {
+	return `
+with picked as (
+    select job_id, chunk_key from dispatch where state = 'READY' and ` + guard + `
+    order by rank, debt_id limit ` + limit + `
+    for update skip locked
+), leased as (
+    update dispatch d set state = 'SENDING', due_at = now() + $2::interval from picked p where d.job_id = p.job_id and d.chunk_key = p.chunk_key
+    returning d.*
+)
+select ` + debtColumns + `
+from leased d join job_chunk c on c.job_id = d.job_id and c.chunk_key = d.chunk_key join job j on j.job_id = d.job_id
+order by d.rank, d.debt_id`
+}
+
+// dueSQL brings what has become due into line.
+const dueSQL = `
+with due as (
+    select job_id, chunk_key, due_at from dispatch where state <> 'READY' and due_at <= now() order by due_at limit 1000 for update skip locked
+)
+update dispatch d set state = 'READY', rank = ` + virtualTime + ` + p.n * p.stride
+from (select due.*, 2520 / (j.priority + 1) as stride, row_number() over (partition by job_id order by due_at) as n from due join job j using (job_id)) p
+where d.job_id = p.job_id and d.chunk_key = p.chunk_key`
+
+// leaseDebts brings what has become due into line and then runs the lease that queue adds, in one implicit transaction and one round trip, under
+// the relay lock: statements that wait for nothing but each other.
+func (s *Store) leaseDebts(ctx context.Context, queue func(*pgx.Batch)) (debts []export.Debt, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		debts = nil
+		var b pgx.Batch
+		b.Queue(`select pg_advisory_xact_lock($1)`, relayLock)
+		b.Queue(dueSQL)
+		queue(&b)
+		res := s.pool.SendBatch(ctx, &b)
+		defer res.Close()
+		for range b.Len() - 1 {
+			if _, err := res.Exec(); err != nil {
+				return err
+			}
+		}
+		rows, err := res.Query()
+		if err != nil {
+			return err
+		}
+		if debts, err = pgx.CollectRows(rows, scanDebt); err != nil {
+			return err
+		}
+		return res.Close()
+	})
+	return debts, err
+}
+
+func scanDebt(row pgx.CollectableRow) (d export.Debt, err error) {
+	var day time.Time
+	err = row.Scan(&d.ID, &d.JobID, &d.Key, &day, &d.Attempt, &d.Priority, &d.Sends, &d.RequestID, &d.Traceparent)
+	d.Date = export.DateOf(day)
+	return d, err
+}
+
+// ConfirmSent notes that the broker has the debts. Each is due again after RepublishAfter, twice that the next time, and so on: that is how a
+// lost message is found. A debt that was claimed or leased anew meanwhile is left alone.
+func (s *Store) ConfirmSent(ctx context.Context, sent []export.Debt) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `
+with held as (
+    select d.job_id, d.chunk_key
+    from dispatch d join unnest($1::text[], $2::text[], $3::bigint[]) as w(job_id, chunk_key, debt_id)
+         on d.job_id = w.job_id and d.chunk_key = w.chunk_key and d.debt_id = w.debt_id
+    where d.state = 'SENDING' for update of d skip locked
+)
+update dispatch d set state = 'SENT', sent_at = now(), sends = d.sends + 1, error = null,
+    due_at = now() + $4::interval * power(2, least(d.sends, 20))
+from held h where d.job_id = h.job_id and d.chunk_key = h.chunk_key`, append(debtArrays(sent), s.RepublishAfter)...)
+		return err
+	})
+}
+
+func debtArrays(debts []export.Debt) []any {
+	jobs, chunks, ids := make([]string, len(debts)), make([]string, len(debts)), make([]int64, len(debts))
+	for i, d := range debts {
+		jobs[i], chunks[i], ids[i] = d.JobID, d.ChunkKey(), d.ID
+	}
+	return []any{jobs, chunks, ids}
+}
+
+// SetAsideDebt notes that the broker refuses the debt's message. It is tried again as if it had been sent; consumers may take it from the database.
+func (s *Store) SetAsideDebt(ctx context.Context, d export.Debt, reason string) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `update dispatch set state = 'SENT', sent_at = now(), sends = sends + 1, error = $4,
+			due_at = now() + $5::interval * power(2, least(sends, 20))
+			where job_id = $1 and chunk_key = $2 and debt_id = $3`, d.JobID, d.ChunkKey(), d.ID, export.ErrorText(reason), s.RepublishAfter)
+		return err
+	})
+}
+
+// NextDue says how long it is until a waiting debt or an outbox message becomes due: 0 when one is, an hour when nothing waits.
+func (s *Store) NextDue(ctx context.Context) (time.Duration, error) {
+	var d time.Duration
+	err := s.pool.QueryRow(ctx, `
+		select greatest(interval '0', least(
+			(select min(due_at) from dispatch where state <> 'READY'), (select min(due_at) from outbox), now() + interval '1 hour') - now())`).Scan(&d)
+	return d, err
+}

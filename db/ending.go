@@ -1,0 +1,151 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// Pin fixes the outcome of a job of which no chunk is open any more: the first of the three steps of its end. It answers nil when the job is not
+// ready to end, has ended, or was pinned by somebody else, who then goes on.
+func (s *Store) Pin(ctx context.Context, jobID string) (*export.Ending, error) {
+	return s.pin(ctx, jobID, `outcome is null and not exists (
+		select from job_chunk c where c.job_id = job.job_id and c.status in ('PENDING', 'RUNNING', 'RETRY_WAIT'))`)
+}
+
+// Repin answers for a job that was pinned at least age ago and has not ended: whoever pinned it has died or is stuck. nil as for Pin.
+func (s *Store) Repin(ctx context.Context, jobID string, age time.Duration) (*export.Ending, error) {
+	return s.pin(ctx, jobID, `outcome is not null and pinned_at < now() - $2::interval`, age)
+}
+
+func (s *Store) pin(ctx context.Context, jobID, guard string, args ...any) (*export.Ending, error) {
+	var e export.Ending
+	err := again(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, `
+			update job set pinned_at = now(), updated_at = now(), outcome = coalesce(outcome, case
+				when ending = 'CANCEL' then 'CANCELLED'
+				when ending = 'FAIL' or exists (select from job_chunk c where c.job_id = job.job_id and c.status = 'DLQ') then 'FAILED'
+				else 'COMPLETED' end)
+			where job_id = $1 and completed_at is null and `+guard+`
+			returning job_id, run, outcome`, append([]any{jobID}, args...)...).Scan(&e.JobID, &e.Run, &e.Outcome)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pin the outcome of job %s: %w", jobID, err)
+	}
+	return &e, nil
+}
+
+// Manifest reads what the manifest of a pinned job says, chunk by chunk in order of chunk key.
+func (s *Store) Manifest(ctx context.Context, jobID string, each func(export.ManifestChunk) error) error {
+	rows, err := s.pool.Query(ctx, `
+		select chunk_key, key, effective_date, status, coalesce(s3_object_key, ''), coalesce(row_count, 0), coalesce(byte_count, 0), coalesce(sha256, ''), reused,
+		       coalesce(error_code, ''), coalesce(error_message, '')
+		from job_chunk where job_id = $1 order by chunk_key`, jobID)
+	if err != nil {
+		return err
+	}
+	var c export.ManifestChunk
+	var day time.Time
+	_, err = pgx.ForEachRow(rows, []any{&c.ChunkKey, &c.Key, &day, &c.Status, &c.ObjectKey, &c.Rows, &c.Bytes, &c.SHA256, &c.Reused, &c.ErrorCode, &c.Error}, func() error {
+		c.Date = export.DateOf(day)
+		return each(c)
+	})
+	return err
+}
+
+// End makes the pinned outcome the job's status and stores its counts: the last step. Whoever comes second changes nothing.
+func (s *Store) End(ctx context.Context, e export.Ending) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `
+			update job j set status = j.outcome, completed_at = now(), updated_at = now(), started_at = coalesce(j.started_at, now()),
+				done = c.done, failed = c.failed, cancelled = c.cancelled, files_reused = c.reused, row_count = c.row_count, byte_count = c.byte_count,
+				error_message = case when j.outcome = 'FAILED' then coalesce(j.error_message, c.first_error) else j.error_message end
+			from (select c.*, (
+				select format('Chunk failed after %s attempt%s: key=%s date=%s: %s', attempts, case when attempts = 1 then '' else 's' end, key, effective_date, error_message)
+				from job_chunk where job_id = $1 and status = 'DLQ' order by completed_at, chunk_key limit 1) as first_error
+				from job j cross join lateral (`+countsSQL+`) c where j.job_id = $1) c
+			where j.job_id = $1 and j.run = $2 and j.outcome = $3 and j.completed_at is null`, e.JobID, e.Run, e.Outcome)
+		if err != nil {
+			return fmt.Errorf("end job %s: %w", e.JobID, err)
+		}
+		return nil
+	})
+}
+
+// Cancel orders the job to end: what has not started is cancelled here, what runs is stopped by its worker. Cancelling again is no error;
+// export.ErrEnded when the job has ended otherwise or its outcome is fixed already.
+func (s *Store) Cancel(ctx context.Context, tenant, jobID string) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		status, outcome, err := lockJob(ctx, tx, tenant, jobID)
+		switch {
+		case err != nil:
+			return err
+		case outcome == string(export.Cancelled):
+			return nil
+		case outcome != "":
+			return fmt.Errorf("job %s is %s: %w", jobID, status, export.ErrEnded)
+		}
+		if err := lockChunks(ctx, tx, jobID, export.Pending, export.RetryWait); err != nil {
+			return err
+		}
+		var b pgx.Batch
+		b.Queue(cancelWaitingSQL, jobID)
+		b.Queue(`update job set ending = 'CANCEL', status = 'CANCELLING', updated_at = now() where job_id = $1`, jobID)
+		b.Queue(`delete from dispatch where job_id = $1`, jobID)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+}
+
+// Redrive brings the dead-lettered and cancelled chunks of an ended FAILED or CANCELLED job back, with all their attempts, and answers how many.
+// export.ErrEnded when the job is COMPLETED, or has not ended.
+func (s *Store) Redrive(ctx context.Context, tenant, jobID string) (n int, err error) {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		n = 0
+		status, _, err := lockJob(ctx, tx, tenant, jobID)
+		if err != nil {
+			return err
+		}
+		if status != export.Failed && status != export.Cancelled {
+			return fmt.Errorf("job %s is %s; only a FAILED or CANCELLED job can be re-driven: %w", jobID, status, export.ErrEnded)
+		}
+		if err := lockChunks(ctx, tx, jobID, export.DeadLetter, export.ChunkCancelled); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, `select count(*) from job_chunk where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID).Scan(&n); err != nil || n == 0 {
+			return err
+		}
+		var b pgx.Batch
+		b.Queue(`update job set status = 'IN_PROGRESS', run = run + 1, ending = null, outcome = null, pinned_at = null, completed_at = null, done = null, failed = null,
+			cancelled = null, files_reused = null, row_count = null, byte_count = null, error_message = null, updated_at = now() where job_id = $1`, jobID)
+		b.Queue(`insert into dispatch (job_id, chunk_key, state, rank)
+			select c.job_id, c.chunk_key, 'READY', v.now + row_number() over (order by c.chunk_key) * (2520 / (j.priority + 1))
+			from job_chunk c join job j using (job_id) cross join (select `+virtualTime+` as now) v
+			where c.job_id = $1 and c.status in ('DLQ', 'CANCELLED') order by c.chunk_key`, jobID)
+		b.Queue(`update job_chunk set status = 'PENDING', attempts = 0, completed_at = null, error_code = null, error_message = null
+			where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID)
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	return n, err
+}
+
+func lockJob(ctx context.Context, tx pgx.Tx, tenant, jobID string) (status export.JobStatus, outcome string, err error) {
+	err = tx.QueryRow(ctx, `select status, coalesce(outcome, '') from job where job_id = $1 and ($2 = '' or tenant = $2) for update`, jobID, tenant).Scan(&status, &outcome)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", "", export.ErrNotFound
+	}
+	return status, outcome, err
+}
+
+// lockChunks takes the chunks in the states in order, as everybody does who changes several.
+func lockChunks(ctx context.Context, tx pgx.Tx, jobID string, states ...export.ChunkStatus) error {
+	_, err := tx.Exec(ctx, `select from job_chunk where job_id = $1 and status = any($2::text[]) order by chunk_key for update`, jobID, states)
+	return err
+}

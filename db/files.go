@@ -1,0 +1,45 @@
+package db
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// CachedFile is the newest file recorded for the object key, nil if there is none.
+func (s *Store) CachedFile(ctx context.Context, objectKey string) (*export.File, error) {
+	return s.oneFile(ctx, `select object_key, row_count, byte_count, sha256, etag, claim_id::text, claim_started_at from file_cache
+		where bucket = $1 and object_key = $2 and export_function = $3`, s.Bucket, objectKey, s.Function)
+}
+
+// FileOf is what the claim recorded of its object, be it announced or settled; nil if nothing is known. The ETag is missing while it is only announced.
+func (s *Store) FileOf(ctx context.Context, ref export.Ref, claimID, objectKey string) (*export.File, error) {
+	return s.oneFile(ctx, `
+		select s3_object_key, row_count, byte_count, sha256, coalesce(etag, ''), claim_id::text, started_at from job_chunk
+		where job_id = $1 and chunk_key = $2 and claim_id = $3::uuid and sha256 is not null and not reused
+		union all
+		select object_key, row_count, byte_count, sha256, etag, claim_id::text, claim_started_at from file_cache
+		where bucket = $4 and object_key = $5 and export_function = $6 and claim_id = $3::uuid
+		limit 1`, ref.JobID, ref.ChunkKey(), claimID, s.Bucket, objectKey, s.Function)
+}
+
+func (s *Store) oneFile(ctx context.Context, sql string, args ...any) (*export.File, error) {
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	f, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (f export.File, err error) {
+		err = row.Scan(&f.ObjectKey, &f.Rows, &f.Bytes, &f.SHA256, &f.ETag, &f.ClaimID, &f.ClaimStartedAt)
+		return f, err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &f, nil
+}

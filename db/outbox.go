@@ -1,0 +1,86 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// LeaseOutbox takes up to limit messages owed to the destination, for debtLease. What is not deleted by then is due again.
+func (s *Store) LeaseOutbox(ctx context.Context, destination string, limit int) (messages []export.OutboxMessage, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, `
+			with picked as (
+			    select id from outbox where destination = $1 and due_at <= now() order by due_at, id limit $2 for update skip locked
+			)
+			update outbox o set due_at = now() + $3::interval, tries = o.tries + 1 from picked p where o.id = p.id
+			returning o.id, o.tries - 1, o.headers, o.body`, destination, limit, debtLease)
+		if err != nil {
+			return err
+		}
+		messages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (export.OutboxMessage, error) {
+			m := export.OutboxMessage{Destination: destination}
+			var headers []byte
+			if err := row.Scan(&m.ID, &m.Tries, &headers, &m.Body); err != nil {
+				return m, err
+			}
+			if err := json.Unmarshal(headers, &m.Headers); err != nil {
+				return m, fmt.Errorf("read the headers of outbox message %d: %w", m.ID, err)
+			}
+			return m, nil
+		})
+		return err
+	})
+	return messages, err
+}
+
+// DeleteOutbox removes messages that their receiver confirmed.
+func (s *Store) DeleteOutbox(ctx context.Context, ids []int64) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `delete from outbox where id in (select id from outbox where id = any($1) order by id for update)`, ids)
+		return err
+	})
+}
+
+// SetAsideOutbox notes that the receiver refuses the message; it is tried again with a growing delay, up to an hour.
+func (s *Store) SetAsideOutbox(ctx context.Context, id int64, reason string) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `update outbox set error = $2, due_at = now() + least(interval '1 hour', interval '15 s' * power(2, least(tries, 10))) where id = $1`,
+			id, export.ErrorText(reason))
+		return err
+	})
+}
+
+// ParkAsItCame owes the parking queue a message that is no chunk of ours.
+func (s *Store) ParkAsItCame(ctx context.Context, m export.Message) error {
+	var b pgx.Batch
+	queueOutbox(&b, export.OutboxParking, m)
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	return s.pool.SendBatch(ctx, &b).Close()
+}
+
+// heartbeatFresh is how old the last heartbeat of a live worker may be.
+const heartbeatFresh = 30 * time.Second
+
+// Heartbeat says that the worker is alive. The fleet's concurrency is the sum over live workers.
+func (s *Store) Heartbeat(ctx context.Context, host, version string, concurrency, inFlight int) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `
+			insert into worker (worker_id, host, version, concurrency, in_flight) values ($1, $2, $3, $4, $5)
+			on conflict (worker_id) do update set concurrency = excluded.concurrency, in_flight = excluded.in_flight, heartbeat_at = now()`,
+			s.Worker, host, version, concurrency, inFlight)
+		return err
+	})
+}
+
+// Goodbye removes the worker from the fleet.
+func (s *Store) Goodbye(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `delete from worker where worker_id = $1`, s.Worker)
+	return err
+}

@@ -1,0 +1,221 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+type announceAsk struct {
+	claim *export.Claim
+	key   string
+	facts export.Facts
+}
+
+// Announce confirms the claim and records what its object will be, before the last step of the upload. It also renews the lease.
+func (s *Store) Announce(ctx context.Context, c *export.Claim, objectKey string, facts export.Facts) error {
+	return staleUnless(s.announces.do(ctx, announceAsk{c, objectKey, facts}))
+}
+
+func staleUnless(ok bool, err error) error {
+	if err == nil && !ok {
+		return export.ErrStale
+	}
+	return err
+}
+
+const announceSQL = `
+with want as (
+    select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256
+    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[])
+         with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, n)
+), held as (
+    select w.n from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    where c.claim_id = w.claim_id and c.status = 'RUNNING'
+    order by c.job_id, c.chunk_key
+    for update of c
+), done as (
+    update job_chunk c
+    set s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, lease_until = now() + $8::interval
+    from held h join want w on w.n = h.n
+    where c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    returning w.n
+)
+select n from done`
+
+func (s *Store) announceAll(ctx context.Context, asks []announceAsk) ([]bool, error) {
+	w := newColumns(len(asks))
+	keys, nrows, nbytes, sums := make([]string, len(asks)), make([]int64, len(asks)), make([]int64, len(asks)), make([]string, len(asks))
+	for i, a := range asks {
+		w.set(i, a.claim)
+		keys[i], nrows[i], nbytes[i], sums[i] = a.key, a.facts.Rows, a.facts.Bytes, a.facts.SHA256
+	}
+	rows, err := s.pool.Query(ctx, announceSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, s.Lease)
+	return marks(len(asks), rows, err)
+}
+
+// RecordUpload notes the claim's multipart upload, so that whoever takes over can abort it. Call it before the first part.
+func (s *Store) RecordUpload(ctx context.Context, c *export.Claim, objectKey, uploadID string) error {
+	return again(ctx, func(ctx context.Context) error {
+		tag, err := s.pool.Exec(ctx, `update job_chunk set upload_id = $4, s3_object_key = $5
+			where job_id = $1 and chunk_key = $2 and claim_id = $3::uuid and status = 'RUNNING'`, c.JobID, c.ChunkKey(), c.ID, uploadID, objectKey)
+		return staleUnless(tag.RowsAffected() == 1, err)
+	})
+}
+
+type doneAsk struct {
+	claim  *export.Claim
+	file   export.File
+	reused bool
+}
+
+// Done ends the claim: the chunk is answered by the file. reused says that an earlier chunk made it. A current claim may be settled although its
+// lease is over or its job is ending: the file is there.
+func (s *Store) Done(ctx context.Context, c *export.Claim, f export.File, reused bool) error {
+	return staleUnless(s.dones.do(ctx, doneAsk{c, f, reused}))
+}
+
+// A file_cache row moves to the claim that began last, so that a late settlement cannot bring back an older file's facts.
+const doneSQL = `
+with want as (
+    select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256, etag, reused, file_claim::uuid, file_started
+    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::boolean[], $10::text[], $11::timestamptz[])
+         with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, etag, reused, file_claim, file_started, n)
+), held as (
+    select w.n, c.status from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    where c.claim_id = w.claim_id and c.status in ('RUNNING', 'DONE')
+    order by c.job_id, c.chunk_key
+    for update of c
+), ended as (
+    update job_chunk c
+    set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
+        s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag
+    from held h join want w on w.n = h.n
+    where c.job_id = w.job_id and c.chunk_key = w.chunk_key and h.status = 'RUNNING'
+    returning w.*
+), paid as (
+    delete from dispatch d using ended e where d.job_id = e.job_id and d.chunk_key = e.chunk_key
+), cached as (
+    insert into file_cache as f (bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id)
+    select distinct on (object_key) $12, object_key, $13, row_count, byte_count, sha256, etag, file_claim, file_started, job_id
+    from ended where file_claim is not null order by object_key, file_started desc
+    on conflict (bucket, object_key, export_function) do update
+    set row_count = excluded.row_count, byte_count = excluded.byte_count, sha256 = excluded.sha256, etag = excluded.etag, claim_id = excluded.claim_id,
+        claim_started_at = excluded.claim_started_at, job_id = excluded.job_id, last_generated_at = now()
+    where f.claim_started_at < excluded.claim_started_at
+)
+select n from held`
+
+func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
+	w := newColumns(len(asks))
+	keys, sums, etags := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
+	nrows, nbytes, reused := make([]int64, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
+	fileClaims, fileStarts := make([]*string, len(asks)), make([]*time.Time, len(asks))
+	for i, a := range asks {
+		w.set(i, a.claim)
+		keys[i], sums[i], etags[i] = a.file.ObjectKey, a.file.SHA256, a.file.ETag
+		nrows[i], nbytes[i], reused[i] = a.file.Rows, a.file.Bytes, a.reused
+		if a.file.ClaimID != "" && !a.file.ClaimStartedAt.IsZero() {
+			fileClaims[i], fileStarts[i] = &a.file.ClaimID, &a.file.ClaimStartedAt
+		}
+	}
+	rows, err := s.pool.Query(ctx, doneSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, etags, reused, fileClaims, fileStarts, s.Bucket, s.Function)
+	return marks(len(asks), rows, err)
+}
+
+type releaseAsk struct {
+	claim  *export.Claim
+	refund bool
+	delay  time.Duration
+	why    *export.Failure
+}
+
+// Retry ends the claim after a failure: the attempt is spent, and a debt is due after delay. In an ending job the chunk is CANCELLED instead.
+func (s *Store) Retry(ctx context.Context, c *export.Claim, why *export.Failure, delay time.Duration) error {
+	return staleUnless(s.releases.do(ctx, releaseAsk{c, false, delay, why}))
+}
+
+// GiveBack ends the claim without spending its attempt: the chunk is PENDING, its debt due after delay. In an ending job the chunk is CANCELLED instead.
+func (s *Store) GiveBack(ctx context.Context, c *export.Claim, why *export.Failure, delay time.Duration) error {
+	return staleUnless(s.releases.do(ctx, releaseAsk{c, true, delay, why}))
+}
+
+const releaseSQL = `
+with want as (
+    select n, job_id, chunk_key, claim_id::uuid, refund, delay, code, message
+    from unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::interval[], $6::text[], $7::text[])
+         with ordinality as w(job_id, chunk_key, claim_id, refund, delay, code, message, n)
+), held as (
+    select w.n, c.status, c.attempts, c.started_at, c.lock_owner from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    where c.claim_id = w.claim_id
+    order by c.job_id, c.chunk_key
+    for update of c
+), ended as (
+    update job_chunk c
+    set status = case when j.ending is not null then 'CANCELLED' when w.refund then 'PENDING' else 'RETRY_WAIT' end,
+        attempts = c.attempts - w.refund::int,
+        next_retry_at = case when j.ending is null and not w.refund then now() + w.delay end,
+        completed_at = case when j.ending is not null then now() end,
+        lease_until = null, upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null,
+        error_code = w.code, error_message = w.message
+    from held h join want w on w.n = h.n join job j on j.job_id = w.job_id
+    where c.job_id = w.job_id and c.chunk_key = w.chunk_key and h.status = 'RUNNING'
+    returning w.*, c.status, h.attempts, h.started_at, h.lock_owner, j.run
+), paid as (
+    delete from dispatch d using ended e where d.job_id = e.job_id and d.chunk_key = e.chunk_key and e.status = 'CANCELLED'
+), owed as (
+    insert into dispatch as d (job_id, chunk_key, state, rank, due_at)
+    select job_id, chunk_key, 'WAIT', 0, now() + delay from ended where status <> 'CANCELLED' order by job_id, chunk_key
+    on conflict (job_id, chunk_key) do update set state = 'WAIT', due_at = excluded.due_at
+), noted as (
+    insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
+    select claim_id, job_id, chunk_key, run, attempts, lock_owner, started_at,
+           case when status = 'CANCELLED' then 'CANCELLED' when refund then 'GIVEN_BACK' else 'RETRY' end, code, message
+    from ended
+    on conflict do nothing
+)
+select n from held where status <> 'DONE'`
+
+func (s *Store) releaseAll(ctx context.Context, asks []releaseAsk) ([]bool, error) {
+	w := newColumns(len(asks))
+	refunds, delays := make([]bool, len(asks)), make([]time.Duration, len(asks))
+	codes, messages := make([]*string, len(asks)), make([]*string, len(asks))
+	for i, a := range asks {
+		w.set(i, a.claim)
+		refunds[i], delays[i] = a.refund, a.delay
+		if a.why != nil {
+			text := export.ErrorText(a.why.Error())
+			codes[i], messages[i] = &a.why.Code, &text
+		}
+	}
+	rows, err := s.pool.Query(ctx, releaseSQL, w.jobs, w.chunks, w.claims, refunds, delays, codes, messages)
+	return marks(len(asks), rows, err)
+}
+
+// columns are the arrays that name the claims of a group.
+type columns struct{ jobs, chunks, claims []string }
+
+func newColumns(n int) columns {
+	return columns{make([]string, n), make([]string, n), make([]string, n)}
+}
+
+func (w columns) set(i int, c *export.Claim) {
+	w.jobs[i], w.chunks[i], w.claims[i] = c.JobID, c.ChunkKey(), c.ID
+}
+
+// marks reads the ordinals (from 1) of the requests that were met.
+func marks(n int, rows pgx.Rows, err error) ([]bool, error) {
+	if err != nil {
+		return nil, err
+	}
+	met := make([]bool, n)
+	var i int
+	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+		met[i-1] = true
+		return nil
+	})
+	return met, err
+}

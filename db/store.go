@@ -1,0 +1,172 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+	"github.com/sethvargo/go-retry"
+
+	"exportd/migrations"
+)
+
+// Config of a Store.
+type Config struct {
+	URL  string // of the truth database
+	Pool int    // most connections; 0 lets pgx decide
+	// Worker is the name under which this process claims, unique per process start.
+	Worker      string
+	Lease       time.Duration // of a claim
+	MaxAttempts int
+	// RepublishAfter is how long a published debt may stay unclaimed before it is published again; doubled with every time.
+	RepublishAfter time.Duration
+	// Backlog is the most messages kept in the work queue; 0 is max(64, 2 × the fleet's concurrency).
+	Backlog int
+	// Parking says whether dead letters are announced on the parking queue. Without a broker there is none.
+	Parking bool
+	// Bucket and Function are part of a file's identity in file_cache.
+	Bucket   string
+	Function string
+	Log      *slog.Logger
+}
+
+// Store is the truth. It is safe for concurrent use.
+type Store struct {
+	Config
+	pool *pgxpool.Pool
+
+	claims    group[claimAsk, claimAnswer]
+	announces group[announceAsk, bool]
+	dones     group[doneAsk, bool]
+	releases  group[releaseAsk, bool]
+}
+
+// statementTimeout bounds every statement of the store: the longest is the submission of the largest job.
+const statementTimeout = 30 * time.Second
+
+// Open makes a Store. It does not connect: a database that is away at start is met by the first call.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read the database URL: %w", err)
+	}
+	if cfg.Pool > 0 {
+		pc.MaxConns = int32(cfg.Pool)
+	}
+	pc.ConnConfig.ConnectTimeout = 5 * time.Second
+	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
+		pc.ConnConfig.RuntimeParams["application_name"] = "exportd"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{Config: cfg, pool: pool}
+	s.claims.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.announceAll, s.doneAll, s.releaseAll
+	return s, nil
+}
+
+// Close closes all connections, waiting for those in use.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping says whether the database answers and can be written to.
+func (s *Store) Ping(ctx context.Context) error {
+	var readOnly bool
+	if err := s.pool.QueryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {
+		return err
+	}
+	if readOnly {
+		return errors.New("the database is read-only: it is a replica, or a failover is under way")
+	}
+	return nil
+}
+
+// Migrate applies the migrations that are missing, one process of a fleet at a time.
+func Migrate(ctx context.Context, url string) error {
+	return withMigrations(url, func(p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
+	})
+}
+
+// Migration is one migration and whether it was applied.
+type Migration struct {
+	Version   int64
+	Name      string
+	Applied   bool
+	AppliedAt time.Time
+}
+
+// Migrations lists the migrations of this binary.
+func Migrations(ctx context.Context, url string) (list []Migration, err error) {
+	err = withMigrations(url, func(p *goose.Provider) error {
+		status, err := p.Status(ctx)
+		for _, m := range status {
+			list = append(list, Migration{m.Source.Version, m.Source.Path, m.State == goose.StateApplied, m.AppliedAt})
+		}
+		return err
+	})
+	return list, err
+}
+
+func withMigrations(url string, do func(*goose.Provider) error) error {
+	cc, err := pgx.ParseConfig(url)
+	if err != nil {
+		return fmt.Errorf("read the database URL: %w", err)
+	}
+	var conn *sql.DB = stdlib.OpenDB(*cc)
+	defer conn.Close()
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, conn, migrations.FS, goose.WithSessionLocker(locker))
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	return do(p)
+}
+
+// again runs do, and runs it again when Postgres undid it for the sake of others: a deadlock or a serialization failure.
+func again(ctx context.Context, do func(context.Context) error) error {
+	backoff := retry.WithMaxRetries(5, retry.WithJitterPercent(50, retry.NewExponential(5*time.Millisecond)))
+	return retry.Do(ctx, backoff, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+		defer cancel()
+		err := do(ctx)
+		if code := sqlState(err); code == "40P01" || code == "40001" {
+			return retry.RetryableError(err)
+		}
+		return err
+	})
+}
+
+// inTx runs do in one transaction, again when it was undone.
+func (s *Store) inTx(ctx context.Context, do func(pgx.Tx) error) error {
+	return again(ctx, func(ctx context.Context) error { return pgx.BeginFunc(ctx, s.pool, do) })
+}
+
+// sqlState is the code that Postgres gave the error, or "".
+func sqlState(err error) string {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	return ""
+}
+
+// connectionLost says whether err tells of the way to the database and not of the statement.
+func connectionLost(err error) bool {
+	code := sqlState(err)
+	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "53300"
+}

@@ -1,0 +1,103 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// Job, chunks and debts in one statement, which is one transaction. A tenant's second use of an idempotency key stores nothing.
+const submitSQL = `
+with j as (
+    insert into job (job_id, tenant, request_hash, idempotency_key, request_id, traceparent, priority, on_failure, reuse, compression, callback_url, total)
+    select 'J' || to_char(now() at time zone 'UTC', 'YYYYMMDD') || '_' || lpad(n::text, greatest(6, length(n::text)), '0'),
+           $1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9, nullif($10, ''), cardinality($11::text[])
+    from nextval('job_number') n
+    on conflict (tenant, idempotency_key) where idempotency_key is not null do nothing
+    returning job_id, created_at
+), item as materialized (
+    select * from unnest($11::text[], $12::text[], $13::date[]) with ordinality as w(chunk_key, key, effective_date, n)
+), chunks as (
+    insert into job_chunk (job_id, chunk_key, key, effective_date) select j.job_id, i.chunk_key, i.key, i.effective_date from j cross join item i
+), debts as (
+    insert into dispatch (job_id, chunk_key, state, rank)
+    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $14::bigint from j cross join item i cross join (select ` + virtualTime + ` as now) v
+)
+select job_id, created_at from j`
+
+// Submit stores the job with its chunks and their debts, or nothing. With an idempotency key that its tenant used before, replayed is true and the job is the first one,
+// if the request is the same after normalisation; else the error is export.ErrIdempotencyMismatch.
+func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job export.Job, replayed bool, err error) {
+	refs := req.Refs("")
+	chunkKeys, keys, dates := make([]string, len(refs)), make([]string, len(refs)), make([]time.Time, len(refs))
+	for i, r := range refs {
+		chunkKeys[i], keys[i], dates[i] = r.ChunkKey(), r.Key, r.Date.Time()
+	}
+	hash := req.Hash()
+	job = export.Job{Tenant: req.Tenant, Status: export.Submitted, Run: 1, Total: len(refs), Pending: len(refs)}
+	for {
+		err = again(ctx, func(ctx context.Context) error {
+			return s.pool.QueryRow(ctx, submitSQL, req.Tenant, hash[:], req.IdempotencyKey, req.RequestID, req.Traceparent, req.Priority, req.OnFailure,
+				req.Reuse, req.Compression, req.CallbackURL, chunkKeys, keys, dates, rankStride/(req.Priority+1)).Scan(&job.ID, &job.CreatedAt)
+		})
+		if err == nil {
+			job.UpdatedAt = job.CreatedAt
+			return job, false, nil
+		}
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return export.Job{}, false, fmt.Errorf("store the job: %w", err)
+		}
+		// A statement of its own: the one above cannot see the row that it ran into.
+		var id string
+		var same bool
+		err = s.pool.QueryRow(ctx, `select job_id, request_hash = $3 from job where tenant = $1 and idempotency_key = $2`,
+			req.Tenant, req.IdempotencyKey, hash[:]).Scan(&id, &same)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows): // its key expired this moment
+		case err != nil:
+			return export.Job{}, false, fmt.Errorf("find the job of the idempotency key: %w", err)
+		case !same:
+			return export.Job{}, false, export.ErrIdempotencyMismatch
+		default:
+			job, err = s.Job(ctx, req.Tenant, id)
+			return job, true, err
+		}
+	}
+}
+
+// Job is the job as its owner sees it; an empty tenant sees every job. Open jobs are counted from their chunks, ended ones have their counts stored.
+func (s *Store) Job(ctx context.Context, tenant, jobID string) (job export.Job, err error) {
+	var reused int
+	err = s.pool.QueryRow(ctx, `
+		select j.job_id, j.tenant, j.status, j.run, j.total, coalesce(c.pending, 0), coalesce(c.running, 0), coalesce(c.retrying, 0),
+		       coalesce(j.done, c.done), coalesce(j.failed, c.failed), coalesce(j.cancelled, c.cancelled), coalesce(j.files_reused, c.reused),
+		       coalesce(j.row_count, c.row_count), coalesce(j.byte_count, c.byte_count), coalesce(j.error_message, ''),
+		       j.created_at, j.updated_at, j.started_at, j.completed_at
+		from job j left join lateral (`+countsSQL+`) c on j.completed_at is null
+		where j.job_id = $1 and ($2 = '' or j.tenant = $2)`, jobID, tenant).Scan(
+		&job.ID, &job.Tenant, &job.Status, &job.Run, &job.Total, &job.Pending, &job.Running, &job.Retrying, &job.Done, &job.Failed, &job.Cancelled, &reused,
+		&job.RowCount, &job.ByteCount, &job.ErrorMessage, &job.CreatedAt, &job.UpdatedAt, &job.StartedAt, &job.CompletedAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return export.Job{}, export.ErrNotFound
+	}
+	if err != nil {
+		return export.Job{}, fmt.Errorf("read the job: %w", err)
+	}
+	job.FilesReused, job.FilesGenerated = reused, job.Done-reused
+	return job, nil
+}
+
+// countsSQL counts the chunks of job j.
+const countsSQL = `
+	select count(*) filter (where status = 'PENDING') as pending, count(*) filter (where status = 'RUNNING') as running,
+	       count(*) filter (where status = 'RETRY_WAIT') as retrying, count(*) filter (where status = 'DONE') as done,
+	       count(*) filter (where status = 'DLQ') as failed, count(*) filter (where status = 'CANCELLED') as cancelled,
+	       count(*) filter (where status = 'DONE' and reused) as reused,
+	       coalesce(sum(row_count) filter (where status = 'DONE'), 0)::bigint as row_count,
+	       coalesce(sum(byte_count) filter (where status = 'DONE'), 0)::bigint as byte_count
+	from job_chunk where job_id = j.job_id`

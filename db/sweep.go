@@ -1,0 +1,147 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// sweepLock is the advisory lock of those sweeps that look at every open job, so that a fleet does them once.
+const sweepLock = 0x65787073 // "exps"
+
+var errWorkerLost = errors.New("the worker stopped renewing its lease")
+
+// OweExpired owes a run to every chunk whose lease is over and that has attempts left. Call it only after a full lease of unbroken contact with the
+// database: before, the owners may not have been able to renew either.
+func (s *Store) OweExpired(ctx context.Context) (n int64, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		tag, err := s.pool.Exec(ctx, `
+			with expired as (
+			    select c.job_id, c.chunk_key from job_chunk c join job j on j.job_id = c.job_id
+			    where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and c.attempts < $1 and j.ending is null
+			      and not exists (select from dispatch d where d.job_id = c.job_id and d.chunk_key = c.chunk_key)
+			    order by c.job_id, c.chunk_key limit 1000
+			    for update of c skip locked
+			)
+			insert into dispatch (job_id, chunk_key, state, rank) select job_id, chunk_key, 'WAIT', 0 from expired on conflict do nothing`, s.MaxAttempts)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// Expired lists claims whose lease is over and whose chunk will not be tried again.
+func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
+	rows, err := s.pool.Query(ctx, `
+		select c.job_id, c.key, c.effective_date, c.claim_id::text, c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
+		       c.row_count, c.byte_count, c.sha256
+		from job_chunk c join job j on j.job_id = c.job_id
+		where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and (c.attempts >= $1 or j.ending is not null)
+		order by c.lease_until limit 100`, s.MaxAttempts)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e export.ExpiredClaim, err error) {
+		var day time.Time
+		var a export.Announced
+		var nrows, nbytes *int64
+		var sum *string
+		if err := row.Scan(&e.JobID, &e.Key, &day, &e.ID, &e.Attempts, &a.StartedAt, &a.UploadID, &a.ObjectKey, &nrows, &nbytes, &sum); err != nil {
+			return e, err
+		}
+		e.Date, a.ClaimID = export.DateOf(day), e.ID
+		if sum != nil {
+			a.Facts = &export.Facts{Rows: *nrows, Bytes: *nbytes, SHA256: *sum}
+		}
+		if a.Facts != nil || a.UploadID != "" {
+			e.Announced = &a
+		}
+		return e, nil
+	})
+}
+
+// EndExpired ends such a claim: DLQ, or CANCELLED in an ending job. export.ErrStale when it was renewed or settled meanwhile.
+func (s *Store) EndExpired(ctx context.Context, e export.ExpiredClaim) error {
+	why := &export.Failure{Class: export.Transient, Code: export.CodeWorkerLost, Err: errWorkerLost}
+	return s.deadLetter(ctx, e.Ref, e.ID, why, `and (status <> 'RUNNING' or coalesce(lease_until, '-infinity') < now())`)
+}
+
+// CancelLeftovers cancels the waiting chunks of ending jobs: those that were settled to wait while the order to end was on its way.
+func (s *Store) CancelLeftovers(ctx context.Context) (n int64, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		tag, err := s.pool.Exec(ctx, `
+			with left_over as (
+			    select c.job_id, c.chunk_key from job j join job_chunk c on c.job_id = j.job_id
+			    where j.completed_at is null and j.ending is not null and c.status in ('PENDING', 'RETRY_WAIT')
+			    order by c.job_id, c.chunk_key limit 10000
+			    for update of c skip locked
+			), cancelled as (
+			    update job_chunk c set status = 'CANCELLED', completed_at = now(), next_retry_at = null
+			    from left_over l where c.job_id = l.job_id and c.chunk_key = l.chunk_key
+			    returning c.job_id, c.chunk_key
+			), paid as (
+			    delete from dispatch d using cancelled l where d.job_id = l.job_id and d.chunk_key = l.chunk_key
+			)
+			select from cancelled`)
+		n = tag.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// Unfinished lists jobs that are ready to end, or were pinned longer than age ago and have not ended. Empty while another process looks.
+func (s *Store) Unfinished(ctx context.Context, age time.Duration) (jobs []string, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, `
+			select job_id from job j
+			where completed_at is null and (select pg_try_advisory_xact_lock($1)) and (
+			    outcome is not null and pinned_at < now() - $2::interval
+			    or outcome is null and not exists (select from job_chunk c where c.job_id = j.job_id and c.status in ('PENDING', 'RUNNING', 'RETRY_WAIT')))
+			limit 100`, sweepLock, age)
+		if err != nil {
+			return err
+		}
+		jobs, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	return jobs, err
+}
+
+// keyLife is how long an idempotency key is kept.
+const keyLife = 7 * 24 * time.Hour
+
+// Expire forgets old idempotency keys, dead workers and, when retention is not 0, jobs that ended longer ago and whose key is forgotten: a small batch
+// of each. more says that there may be more.
+func (s *Store) Expire(ctx context.Context, retention time.Duration) (more bool, err error) {
+	const batch = 20
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `delete from worker where heartbeat_at < now() - $1::interval`, 20*heartbeatFresh); err != nil {
+			return err
+		}
+		keys, err := tx.Exec(ctx, `update job set idempotency_key = null where job_id in (
+			select job_id from job where idempotency_key is not null and created_at < now() - $1::interval order by job_id limit 1000 for update skip locked)`, keyLife)
+		if err != nil || retention <= 0 {
+			more = keys.RowsAffected() == 1000
+			return err
+		}
+		rows, err := tx.Query(ctx, `select job_id from job where completed_at < now() - $1::interval and idempotency_key is null order by job_id limit $2 for update skip locked`, retention, batch)
+		if err != nil {
+			return err
+		}
+		jobs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		more = keys.RowsAffected() == 1000 || len(jobs) == batch
+		var b pgx.Batch
+		for _, table := range []string{"job_chunk", "chunk_attempt", "job"} {
+			b.Queue(`delete from `+table+` where job_id = any($1)`, jobs)
+		}
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	return more, err
+}
