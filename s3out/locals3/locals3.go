@@ -1,0 +1,176 @@
+// Package locals3 runs versitygw, a real S3 server over a folder, as a child process on this machine: for tests, and for programs that kill it on
+// purpose. The child dies with the process that started it. Linux only.
+package locals3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// The credentials of every server started here.
+const (
+	AccessKey = "exportd"
+	SecretKey = "exportd-secret"
+)
+
+const (
+	startTimeout = 15 * time.Second
+	stopTimeout  = 10 * time.Second
+)
+
+// Server is one versitygw with its folder and its port, running or not. Its methods are for one goroutine.
+type Server struct {
+	program string
+	dir     string
+	addr    string
+	process *os.Process
+	ended   chan struct{} // closed when the process is gone
+}
+
+// Start runs program on a free port of the loopback, with its objects in dir/data and its output in dir/versitygw.log.
+func Start(ctx context.Context, program, dir string) (*Server, error) {
+	for _, sub := range []string{"data", "sidecar"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	s := &Server{program: program, dir: dir}
+	var err error
+	for range 3 { // somebody else may take the port in between
+		if s.addr, err = freeAddr(); err != nil {
+			return nil, err
+		}
+		if err = s.Restart(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Endpoint is the server's URL; it stays the same over restarts.
+func (s *Server) Endpoint() string { return "http://" + s.addr }
+
+// Restart runs the server again, on the same folder and port, and waits until it answers.
+func (s *Server) Restart(ctx context.Context) error {
+	out, err := os.OpenFile(filepath.Join(s.dir, "versitygw.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	args := []string{"--port", s.addr, "--keep-alive", "--quiet", "--health", "/healthz", "posix"}
+	if !attributes(filepath.Join(s.dir, "data")) {
+		args = append(args, "--sidecar", filepath.Join(s.dir, "sidecar"))
+	}
+	cmd := exec.Command(s.program, append(args, filepath.Join(s.dir, "data"))...)
+	cmd.Env = []string{"ROOT_ACCESS_KEY=" + AccessKey, "ROOT_SECRET_KEY=" + SecretKey}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true} // no Ctrl-C of ours
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // the death signal comes when the starting thread ends
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in the log
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("starting %s: %w", s.program, err)
+	}
+	s.process, s.ended = cmd.Process, ended
+	if err := s.ready(ctx); err != nil {
+		s.Kill()
+		return err
+	}
+	return nil
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint()+"/healthz", nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := client.Do(req); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-s.ended:
+			return fmt.Errorf("versitygw ended at once, see %s/versitygw.log", s.dir)
+		case <-ctx.Done():
+			return fmt.Errorf("versitygw does not answer at %s: %w", s.Endpoint(), ctx.Err())
+		}
+	}
+}
+
+// Stop ends the server as an operator would, and by force if that takes too long.
+func (s *Server) Stop() error {
+	if err := s.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-s.ended:
+		return nil
+	case <-time.After(stopTimeout):
+		return s.Kill()
+	}
+}
+
+// Kill ends the server at once, as kill -9.
+func (s *Server) Kill() error {
+	if err := s.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-s.ended
+	return nil
+}
+
+// Pause stops the server in its tracks: it neither answers nor refuses, until Resume.
+func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) error {
+	if err := s.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// attributes says whether the file system keeps extended attributes, where versitygw puts metadata.
+func attributes(dir string) bool {
+	return syscall.Setxattr(dir, "user.exportd", []byte("1"), 0) == nil
+}
