@@ -145,3 +145,8 @@ func (s *Store) Expire(ctx context.Context, retention time.Duration) (more bool,
 	})
 	return more, err
 }
+
+// DoneExpired ends such a claim with the object that it had announced and that is there. export.ErrStale when it was settled otherwise meanwhile.
+func (s *Store) DoneExpired(ctx context.Context, e export.ExpiredClaim, f export.File) error {
+	return s.Done(ctx, &export.Claim{ID: e.ID, Ref: e.Ref}, f, false)
+}

@@ -1,0 +1,236 @@
+package consumer
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"exportd/export"
+)
+
+// Metadata of every object. Rows and sha256 only where the object was written in one part: the metadata of a multipart upload is fixed before its bytes
+// are known.
+const (
+	metaJob     = "job"
+	metaChunk   = "chunk"
+	metaClaim   = "claim"
+	metaStarted = "claim-started" // database clock, RFC 3339
+	metaRows    = "rows"
+	metaSHA256  = "sha256"
+)
+
+// attempt makes the chunk's file, or finds it.
+func (c *Consumer) attempt(ctx context.Context, f *flight) (result, error) {
+	claim := f.claim
+	key := export.ObjectKey(c.BasePath, claim.Key, claim.Date, claim.Job.Compression)
+	if claim.Previous != nil {
+		file, err := findAnnounced(ctx, c.Objects, claim.Previous)
+		if err != nil {
+			return result{}, err
+		}
+		if file != nil {
+			return result{file: *file}, nil
+		}
+	}
+	mayReuse := c.ReuseEnabled && claim.Job.Reuse && export.MayReuse(claim.Date, export.DateOf(claim.StartedAt), c.ReuseWindow)
+	var cached *export.File
+	if err := c.persist(ctx, "look up the recorded file", func(ctx context.Context) (err error) {
+		cached, err = c.Store.CachedFile(ctx, key)
+		return err
+	}); err != nil {
+		return result{}, err
+	}
+	if mayReuse && cached != nil {
+		o, found, err := c.Objects.Head(ctx, key)
+		if err != nil {
+			return result{}, err
+		}
+		if found && o.Size == cached.Bytes && o.ETag == cached.ETag {
+			return result{*cached, true}, nil
+		}
+	}
+	ifMatch := ""
+	if cached != nil {
+		ifMatch = cached.ETag
+	}
+	return c.export(ctx, f, key, ifMatch)
+}
+
+// export streams the rows into a new object.
+func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (res result, err error) {
+	claim := f.claim
+	o := UploadOptions{Key: key, ContentType: "text/csv; charset=utf-8", Metadata: map[string]string{
+		metaJob: claim.JobID, metaChunk: "key=" + export.EncodeKey(claim.Key) + ":date=" + claim.Date.String(), metaClaim: claim.ID,
+		metaStarted: claim.StartedAt.UTC().Format(time.RFC3339Nano),
+	}}
+	o.Created = func(ctx context.Context, uploadID string) error {
+		return c.persist(ctx, "record the upload", func(ctx context.Context) error { return c.Store.RecordUpload(ctx, claim, key, uploadID) })
+	}
+	up := c.Objects.NewUpload(ctx, o)
+	f.up.Store(&up)
+	defer func() {
+		if abortErr := up.Abort(ctx); abortErr != nil { // nothing to abort after success
+			c.Log.Warn("abort an upload", "key", key, "error", abortErr)
+		}
+	}()
+
+	w, err := compressed(up, claim.Job.Compression)
+	if err != nil {
+		return result{}, err
+	}
+	if err := c.Source.Export(ctx, claim.Key, claim.Date, w, &f.rows); err != nil {
+		return result{}, err
+	}
+	if err := w.Close(); err != nil {
+		return result{}, err
+	}
+	facts := export.Facts{Rows: f.rows.Load()}
+	if facts.Bytes, facts.SHA256, err = up.Finish(ctx); err != nil {
+		return result{}, err
+	}
+	if err := c.persist(ctx, "announce the object", func(ctx context.Context) error {
+		f.beats.Add(1)
+		return c.Store.Announce(ctx, claim, key, facts)
+	}); err != nil {
+		return result{}, err
+	}
+	f.beats.Add(1)
+	return c.commit(ctx, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
+}
+
+// commit takes the last step of the upload. When the object is not the one expected, or the answer was lost, the object itself says by its claim what
+// is there: mine, then it is done; that of a claim begun after this job was created, then both jobs share it; an older one, then it is replaced, if it is still
+// the same.
+func (c *Consumer) commit(ctx context.Context, up Upload, claim *export.Claim, file export.File, ifMatch string) (result, error) {
+	extra := map[string]string{metaRows: strconv.FormatInt(file.Rows, 10), metaSHA256: file.SHA256}
+	for range 8 {
+		etag, err := up.Commit(ctx, ifMatch, extra)
+		if err == nil {
+			file.ETag = etag
+			return result{file: file}, nil
+		}
+		if !hasState(err, "Precondition") && !hasState(err, "Ambiguous") || ctx.Err() != nil {
+			return result{}, err
+		}
+		o, found, headErr := c.Objects.Head(ctx, file.ObjectKey)
+		if headErr != nil {
+			return result{}, errors.Join(err, headErr)
+		}
+		ifMatch = o.ETag // "" when there is none
+		if !found {
+			continue
+		}
+		if o.Metadata[metaClaim] == claim.ID && o.Size == file.Bytes {
+			file.ETag = o.ETag
+			return result{file: file}, nil
+		}
+		theirs, err := c.fileOf(ctx, claim, file.ObjectKey, o)
+		if err != nil {
+			return result{}, err
+		}
+		if theirs != nil && theirs.ClaimStartedAt.After(claim.Job.CreatedAt) {
+			return result{*theirs, true}, nil
+		}
+	}
+	return result{}, &export.Failure{Class: export.Transient, Code: "S3_CONTENDED", Err: fmt.Errorf("the object %s kept changing while it was written", file.ObjectKey)}
+}
+
+// fileOf finds out what is known of an object that another claim wrote: from the database, or from the object where its metadata is complete. nil if
+// that is not enough to vouch for it.
+func (c *Consumer) fileOf(ctx context.Context, claim *export.Claim, key string, o Object) (*export.File, error) {
+	job, id := o.Metadata[metaJob], o.Metadata[metaClaim]
+	if !export.ValidJobID(job) || id == "" {
+		return nil, nil
+	}
+	var file *export.File
+	ref := export.Ref{JobID: job, Key: claim.Key, Date: claim.Date} // the same object key is the same key and date
+	if err := c.persist(ctx, "look up the file of another claim", func(ctx context.Context) (err error) {
+		file, err = c.Store.FileOf(ctx, ref, id, key)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if file == nil {
+		started, startErr := time.Parse(time.RFC3339Nano, o.Metadata[metaStarted])
+		rows, rowsErr := strconv.ParseInt(o.Metadata[metaRows], 10, 64)
+		if startErr != nil || rowsErr != nil || len(o.Metadata[metaSHA256]) != 64 {
+			return nil, nil
+		}
+		file = &export.File{ObjectKey: key, Facts: export.Facts{Rows: rows, Bytes: o.Size, SHA256: o.Metadata[metaSHA256]}, ClaimID: id, ClaimStartedAt: started}
+	}
+	if file.Bytes != o.Size {
+		return nil, nil
+	}
+	file.ETag = o.ETag
+	return file, nil
+}
+
+// hasState asks an adapter's error for one of its properties, by method, so that no adapter need be imported.
+func hasState(err error, property string) bool {
+	var p interface{ Precondition() bool }
+	var a interface{ Ambiguous() bool }
+	switch property {
+	case "Precondition":
+		return errors.As(err, &p) && p.Precondition()
+	default:
+		return errors.As(err, &a) && a.Ambiguous()
+	}
+}
+
+// findAnnounced looks for the object that an overtaken claim announced, and sees to it that its upload cannot end any more. nil: there is none.
+func findAnnounced(ctx context.Context, objects Objects, a *export.Announced) (*export.File, error) {
+	look := func() (*export.File, error) {
+		if a.Facts == nil {
+			return nil, nil
+		}
+		o, found, err := objects.Head(ctx, a.ObjectKey)
+		if err != nil || !found || o.Metadata[metaClaim] != a.ClaimID || o.Size != a.Facts.Bytes {
+			return nil, err
+		}
+		return &export.File{ObjectKey: a.ObjectKey, Facts: *a.Facts, ETag: o.ETag, ClaimID: a.ClaimID, ClaimStartedAt: a.StartedAt}, nil
+	}
+	file, err := look()
+	if file != nil || err != nil || a.UploadID == "" {
+		return file, err
+	}
+	if err := objects.AbortUpload(ctx, a.ObjectKey, a.UploadID); err != nil {
+		return nil, err
+	}
+	return look() // it may have ended between the look and the abort
+}
+
+// removeOrphan removes the object of a claim that turned out stale after the last step, unless the database names it.
+func (c *Consumer) removeOrphan(ctx context.Context, claim *export.Claim, file export.File) {
+	cached, err := c.Store.CachedFile(ctx, file.ObjectKey)
+	if err == nil && (cached == nil || cached.ETag != file.ETag) {
+		var o Object
+		var found bool
+		if o, found, err = c.Objects.Head(ctx, file.ObjectKey); err == nil && found && o.Metadata[metaClaim] == claim.ID {
+			err = c.Objects.Delete(ctx, file.ObjectKey, o.ETag)
+		}
+	}
+	if err != nil {
+		c.Log.Warn("remove the object of a stale claim", "key", file.ObjectKey, "error", err)
+	}
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+func compressed(w io.Writer, c export.Compression) (io.WriteCloser, error) {
+	switch c {
+	case export.Gzip:
+		return gzip.NewWriter(w), nil
+	case export.Zstd:
+		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	default:
+		return nopCloser{w}, nil
+	}
+}

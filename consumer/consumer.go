@@ -1,0 +1,284 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exportd/export"
+)
+
+// Config of a Consumer.
+type Config struct {
+	Store   store
+	Source  source
+	Objects Objects
+	// Intake is the work queue; nil dispatches from the database alone.
+	Intake Intake
+	// Finisher ends jobs whose last chunk was settled here.
+	Finisher *Finisher
+	// Wake tells the relay of this process that debts were claimed or written. May be nil.
+	Wake func()
+
+	Host, Version string
+	BasePath      string
+	Concurrency   int // chunks at a time
+	Lease         time.Duration
+	MaxAttempts   int
+	RetryBase     time.Duration
+	RetryMax      time.Duration
+	ChunkTimeout  time.Duration // one attempt's limit
+	StallTimeout  time.Duration // most time without a row or a byte moved, from the first row on
+	DrainTimeout  time.Duration // from the order to stop to the end of Run
+	// Fallback is how long a debt must have been due, or published and unclaimed, before it is taken from the database although there is an Intake; 0 never.
+	Fallback     time.Duration
+	ReuseEnabled bool
+	ReuseWindow  int // days
+	Log          *slog.Logger
+}
+
+// Consumer works on chunks. Make one with New, run it once.
+type Consumer struct {
+	Config
+	Stats   Stats
+	flights flights
+	contact Contact
+	breaker *breaker
+	debts   chan export.Debt // taken from the database
+	slots   chan struct{}    // one token per chunk at work
+	freed   chan struct{}    // a slot became free
+}
+
+// Stats counts what the consumer did since its start.
+type Stats struct {
+	Done, Reused, Retried, GivenBack, DeadLettered, Cancelled, LeasesLost, Unreadable, Refused atomic.Int64
+	Rows, Bytes                                                                                atomic.Int64
+}
+
+// errDraining is the cause with which chunks are stopped that did not end within the drain time.
+var errDraining = errors.New("the worker is shutting down")
+
+// New makes a Consumer.
+func New(cfg Config) *Consumer {
+	c := &Consumer{Config: cfg, debts: make(chan export.Debt), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1)}
+	c.flights.byClaim = map[string]*flight{}
+	c.contact.lease = cfg.Lease
+	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
+	if cfg.Wake == nil {
+		c.Wake = func() {}
+	}
+	return c
+}
+
+// InFlight is the number of chunks at work.
+func (c *Consumer) InFlight() int { return len(c.slots) }
+
+// Away names the dependencies whose outage stops this consumer from taking chunks.
+func (c *Consumer) Away() []string { return c.breaker.away() }
+
+// Run works until ctx ends, then drains: chunks at work get DrainTimeout to end, the rest is given back.
+func (c *Consumer) Run(ctx context.Context) error {
+	// What keeps claims alive and settles them outlives the order to stop.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var keepers, workers sync.WaitGroup
+	defer keepers.Wait()
+	defer end()
+	keepers.Go(func() { c.renewLoop(life) })
+	keepers.Go(func() { c.watchLoop(life) })
+	keepers.Go(func() { c.breaker.run(life) })
+	for range c.Concurrency {
+		workers.Go(func() { c.workLoop(ctx, life) })
+	}
+	workers.Go(func() { c.databaseLoop(ctx) })
+	workers.Go(func() { c.pauseLoop(ctx) })
+
+	<-ctx.Done()
+	c.Log.Info("draining", "inFlight", c.InFlight(), "timeout", c.DrainTimeout)
+	if c.Intake != nil {
+		c.Intake.Drain()
+	}
+	// The last part of the drain time is kept for giving back and for the acknowledgements.
+	giveBack := time.AfterFunc(c.DrainTimeout*4/5, func() { c.flights.stopAll(errDraining) })
+	giveUp := time.AfterFunc(c.DrainTimeout*19/20, end)
+	workers.Wait()
+	giveBack.Stop()
+	giveUp.Stop()
+
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.DrainTimeout/20, time.Second))
+	defer cancel()
+	if err := c.Store.Goodbye(last); err != nil {
+		c.Log.Warn("leave the fleet", "error", err)
+	}
+	if c.Intake != nil {
+		if err := c.Intake.Close(last); err != nil {
+			c.Log.Warn("close the intake", "error", err) // the broker delivers again what it did not hear of
+		}
+	}
+	return nil
+}
+
+// workLoop is one worker: it works on one hint after the other until ctx ends.
+func (c *Consumer) workLoop(ctx, life context.Context) {
+	var deliveries <-chan Delivery
+	if c.Intake != nil {
+		deliveries = c.Intake.Deliveries()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d, ok := <-deliveries:
+			if !ok {
+				deliveries = nil // the intake has ended before us; the database may still have work
+				continue
+			}
+			c.busy(func() { c.deliver(ctx, life, d) })
+		case d := <-c.debts:
+			c.busy(func() { c.chunk(ctx, life, d.Ref) })
+		}
+	}
+}
+
+func (c *Consumer) busy(do func()) {
+	c.slots <- struct{}{}
+	defer func() {
+		<-c.slots
+		select {
+		case c.freed <- struct{}{}:
+		default:
+		}
+	}()
+	do()
+}
+
+// deliver works on a message and acknowledges it, unless the process was stopped before the database knew of it.
+func (c *Consumer) deliver(ctx, life context.Context, d Delivery) {
+	m := d.Message()
+	ref, err := export.ParseWorkMessage(m.Body)
+	if err != nil {
+		c.Stats.Unreadable.Add(1)
+		c.Log.Warn("park a message that is no chunk of ours", "reason", err, "bytes", len(m.Body))
+		m.Headers = parkedHeaders(m.Headers, err.Error())
+		if c.persist(life, "park the message", func(ctx context.Context) error { return c.Store.ParkAsItCame(ctx, m) }) != nil {
+			return
+		}
+		c.Wake()
+	} else if !c.chunk(ctx, life, ref) {
+		return
+	}
+	if err := d.Ack(); err != nil {
+		c.Log.Debug("ack", "error", err) // it will be delivered again and refused
+	}
+}
+
+// parkedHeaders are the headers that survive parking: those of the sender, without the broker's own, and the reason.
+func parkedHeaders(h map[string]string, reason string) map[string]string {
+	kept := map[string]string{export.HeaderReason: export.ErrorText(reason)}
+	for _, name := range []string{export.HeaderJobID, export.HeaderChunkKey, export.HeaderAttempt, export.HeaderTraceparent, export.HeaderRequestID,
+		export.HeaderCorrelation, export.HeaderPriority, "message-id", "content-type"} {
+		if v, ok := h[name]; ok {
+			if name == "message-id" {
+				name = "original-message-id"
+			}
+			kept[name] = v
+		}
+	}
+	return kept
+}
+
+// databaseLoop takes debts from the database: all of them without an intake, the old ones with it.
+func (c *Consumer) databaseLoop(ctx context.Context) {
+	pause := 250 * time.Millisecond
+	if c.Intake != nil {
+		if c.Fallback <= 0 {
+			return
+		}
+		pause = min(c.Fallback/2, 2*time.Second)
+	}
+	for {
+		taken := 0
+		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.breaker.away()) == 0 {
+			age := time.Duration(0)
+			if c.Intake != nil {
+				age = c.Fallback
+			}
+			debts, err := c.Store.TakeDebts(ctx, free, age)
+			if err != nil && ctx.Err() == nil {
+				c.Log.Warn("take debts from the database", "error", err)
+			}
+			for _, d := range debts {
+				select {
+				case c.debts <- d:
+					taken++
+				case <-ctx.Done():
+					return // the lease of the debt runs out by itself
+				}
+			}
+		}
+		if taken > 0 {
+			continue
+		}
+		wait := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		case <-c.whenFreed():
+			wait.Stop()
+		}
+	}
+}
+
+// whenFreed fires when a slot becomes free, where that decides how fast debts are taken.
+func (c *Consumer) whenFreed() <-chan struct{} {
+	if c.Intake != nil {
+		return nil
+	}
+	return c.freed
+}
+
+// pauseLoop keeps the intake closed while a dependency is away, so that messages go to consumers that can work on them.
+func (c *Consumer) pauseLoop(ctx context.Context) {
+	if c.Intake == nil {
+		return
+	}
+	for {
+		changed := c.breaker.changed()
+		if len(c.breaker.away()) > 0 {
+			c.Intake.Pause()
+		} else {
+			c.Intake.Resume()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// persist repeats do until the database answers, with backoff. It ends with nil, export.ErrStale, or the end of ctx.
+func (c *Consumer) persist(ctx context.Context, what string, do func(context.Context) error) error {
+	for n := 1; ; n++ {
+		err := do(ctx)
+		if err == nil || errors.Is(err, export.ErrStale) || errors.Is(err, export.ErrNotFound) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c.Log.Warn(what, "error", err, "try", n)
+		wait := time.NewTimer(export.Backoff(n, 100*time.Millisecond, 5*time.Second))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return context.Cause(ctx)
+		case <-wait.C:
+		}
+	}
+}

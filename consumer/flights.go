@@ -1,0 +1,185 @@
+package consumer
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"exportd/export"
+)
+
+// flight is a claim that this process holds, from the claim to the settlement.
+type flight struct {
+	claim *export.Claim
+	stop  context.CancelCauseFunc
+	rows  atomic.Int64 // streamed so far
+	beats atomic.Int64 // other signs of life
+	up    atomic.Pointer[Upload]
+}
+
+// moved is a number that changes as long as the attempt moves.
+func (f *flight) moved() int64 {
+	n := f.rows.Load() + f.beats.Load()
+	if up := f.up.Load(); up != nil {
+		n += (*up).Moved()
+	}
+	return n
+}
+
+type flights struct {
+	mu      sync.Mutex
+	byClaim map[string]*flight
+}
+
+func (fs *flights) add(f *flight) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.byClaim[f.claim.ID] = f
+}
+
+func (fs *flights) remove(f *flight) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	delete(fs.byClaim, f.claim.ID)
+}
+
+func (fs *flights) all() []*flight {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return slices.Collect(maps.Values(fs.byClaim))
+}
+
+func (fs *flights) stopAll(cause error) {
+	for _, f := range fs.all() {
+		f.stop(cause)
+	}
+}
+
+// renewLoop prolongs all claims in flight every third of a lease, in one statement. Only the answer "lost" stops a chunk: while the database does not
+// answer, its owner holds on, and the guard before the last step decides.
+func (c *Consumer) renewLoop(ctx context.Context) {
+	for {
+		third := c.Lease / 3
+		if !sleep(ctx, third-rand.N(third/5+1)) {
+			return
+		}
+		all := c.flights.all()
+		if len(all) == 0 {
+			continue
+		}
+		claims := make([]*export.Claim, len(all))
+		for i, f := range all {
+			claims[i] = f.claim
+		}
+		bounded, cancel := context.WithTimeout(ctx, third)
+		answers, err := c.Store.Renew(bounded, claims)
+		cancel()
+		if err != nil {
+			if ctx.Err() == nil {
+				c.Log.Warn("renew leases", "claims", len(all), "error", err)
+			}
+			continue
+		}
+		for _, f := range all {
+			if answers[f.claim.ID] == export.RenewalLost {
+				f.stop(export.ErrStale) // no effect on a flight that has just settled
+			}
+		}
+	}
+}
+
+// watchLoop looks once a second: at the jobs of the chunks in flight (those of ending jobs are stopped), at the truth database (heartbeat), and at
+// attempts that do not move any more.
+func (c *Consumer) watchLoop(ctx context.Context) {
+	type sign struct {
+		moved int64
+		since time.Time
+	}
+	signs := map[*flight]sign{}
+	beat := time.Time{}
+	for sleep(ctx, 900*time.Millisecond+rand.N(200*time.Millisecond)) {
+		all := c.flights.all()
+		seen := make(map[*flight]sign, len(all))
+		jobs := map[string]bool{}
+		for _, f := range all {
+			jobs[f.claim.JobID] = true
+			s, ok := signs[f]
+			if n := f.moved(); !ok || n != s.moved || f.rows.Load() == 0 {
+				s = sign{n, time.Now()}
+			}
+			seen[f] = s
+			if time.Since(s.since) >= c.StallTimeout {
+				f.stop(stalled(c.StallTimeout))
+			}
+		}
+		signs = seen
+
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ending, err := c.Store.EndingJobs(bounded, slices.Collect(maps.Keys(jobs)))
+		if err == nil && time.Since(beat) > 5*time.Second {
+			if err = c.Store.Heartbeat(bounded, c.Host, c.Version, c.Concurrency, len(all)); err == nil {
+				beat = time.Now()
+			}
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		c.contact.note(err == nil)
+		c.breaker.set("database", err)
+		for _, f := range all {
+			if slices.Contains(ending, f.claim.JobID) {
+				f.stop(export.ErrEnding)
+			}
+		}
+	}
+}
+
+// sleep waits for d; false means that ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// Contact knows since when the database has answered without a break. Only after a full lease of that may claims be taken over: before, their
+// owners may have been as cut off as this process was.
+type Contact struct {
+	lease time.Duration
+
+	mu          sync.Mutex
+	since, last time.Time
+}
+
+// NewContact makes a Contact for leases of the given length.
+func NewContact(lease time.Duration) *Contact { return &Contact{lease: lease} }
+
+// note records an answer, or its absence. A process that noted nothing for most of a lease was out of contact too.
+func (c *Contact) note(answered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if !answered {
+		c.since = time.Time{}
+	} else if c.since.IsZero() || now.Sub(c.last) > c.lease*2/3 {
+		c.since = now
+	}
+	c.last = now
+}
+
+// unbroken says whether the database has answered for a full lease without a break.
+func (c *Contact) unbroken() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return !c.since.IsZero() && now.Sub(c.since) >= c.lease && now.Sub(c.last) <= c.lease*2/3
+}

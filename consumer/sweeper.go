@@ -1,0 +1,129 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"exportd/export"
+)
+
+// sweeps is what the sweeper asks of the truth database.
+type sweeps interface {
+	OweExpired(ctx context.Context) (int64, error)
+	Expired(ctx context.Context) ([]export.ExpiredClaim, error)
+	EndExpired(ctx context.Context, e export.ExpiredClaim) error
+	DoneExpired(ctx context.Context, e export.ExpiredClaim, f export.File) error
+	CancelLeftovers(ctx context.Context) (int64, error)
+	Unfinished(ctx context.Context, age time.Duration) ([]string, error)
+	Expire(ctx context.Context, retention time.Duration) (more bool, err error)
+}
+
+// Sweeper repairs what died: claims whose lease is over, jobs that nobody ended, what is past its time. Every api and consumer process runs one; there is
+// no leader, and every step may be taken by several at once.
+type Sweeper struct {
+	Store     sweeps
+	Objects   Objects
+	Finisher  *Finisher
+	Contact   *Contact
+	Wake      func() // tells the relay of this process that debts were written; may be nil
+	Interval  time.Duration
+	Retention time.Duration // of ended jobs; 0 keeps them
+	Log       *slog.Logger
+}
+
+// Run sweeps every Interval, jittered, until ctx ends.
+func (s *Sweeper) Run(ctx context.Context) {
+	tick := min(s.Interval, s.Contact.lease/3)
+	last, lastExpire := time.Now(), time.Time{}
+	for sleep(ctx, tick-rand.N(tick/4+1)) {
+		err := s.heartbeat(ctx)
+		if err != nil || time.Since(last) < s.Interval*3/4 {
+			continue
+		}
+		last = time.Now()
+		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
+			s.Log.Warn("sweep", "error", err)
+		}
+		if time.Since(lastExpire) > time.Minute {
+			lastExpire = time.Now()
+			s.expire(ctx)
+		}
+	}
+}
+
+// heartbeat keeps the contact's record between sweeps.
+func (s *Sweeper) heartbeat(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := s.Store.CancelLeftovers(bounded)
+	if ctx.Err() == nil {
+		s.Contact.note(err == nil)
+	}
+	return err
+}
+
+// Sweep does one round.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	var errs []error
+	if s.Contact.unbroken() {
+		n, err := s.Store.OweExpired(ctx)
+		errs = append(errs, err)
+		if n > 0 {
+			s.Log.Warn("leases ran out; their chunks are owed a run again", "chunks", n)
+			if s.Wake != nil {
+				s.Wake()
+			}
+		}
+		expired, err := s.Store.Expired(ctx)
+		errs = append(errs, err)
+		for _, e := range expired {
+			errs = append(errs, s.end(ctx, e))
+		}
+	}
+	jobs, err := s.Store.Unfinished(ctx, pinStuck)
+	errs = append(errs, err)
+	for _, id := range jobs {
+		errs = append(errs, s.Finisher.Finish(ctx, id))
+	}
+	return errors.Join(errs...)
+}
+
+// end ends the chunk of a claim that will not be tried again. Its object may be there all the same.
+func (s *Sweeper) end(ctx context.Context, e export.ExpiredClaim) error {
+	if e.Announced != nil {
+		file, err := findAnnounced(ctx, s.Objects, e.Announced)
+		if err != nil && export.FailureOf(err).Class != export.Permanent {
+			return err // a store that refuses for good must not keep a job from its end
+		}
+		if file != nil {
+			return s.ended(e, s.Store.DoneExpired(ctx, e, *file))
+		}
+	}
+	return s.ended(e, s.Store.EndExpired(ctx, e))
+}
+
+func (s *Sweeper) ended(e export.ExpiredClaim, err error) error {
+	if errors.Is(err, export.ErrStale) {
+		return nil // its owner came back
+	}
+	if err == nil {
+		s.Log.Warn("a chunk ended because its worker was lost", "jobId", e.JobID, "chunkKey", e.ChunkKey(), "attempts", e.Attempts)
+		s.Finisher.Check(e.JobID)
+	}
+	return err
+}
+
+func (s *Sweeper) expire(ctx context.Context) {
+	for range 50 {
+		more, err := s.Store.Expire(ctx, s.Retention)
+		if err != nil && ctx.Err() == nil {
+			s.Log.Warn("remove what is past its time", "error", err)
+		}
+		if err != nil || !more {
+			return
+		}
+	}
+}
