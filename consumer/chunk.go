@@ -17,7 +17,7 @@ func (c *Consumer) chunk(ctx, life context.Context, ref export.Ref) bool {
 	var claim *export.Claim
 	var refusal export.Refusal
 	err := c.persist(ctx, "claim a chunk", func(ctx context.Context) (err error) {
-		claim, refusal, err = c.Store.Claim(ctx, ref, id, c.contact.unbroken())
+		claim, refusal, err = c.Store.Claim(ctx, ref, id)
 		return err
 	})
 	if err != nil {

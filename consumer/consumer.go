@@ -46,7 +46,6 @@ type Consumer struct {
 	Config
 	Stats   Stats
 	flights flights
-	contact Contact
 	breaker *breaker
 	debts   chan export.Debt // taken from the database
 	slots   chan struct{}    // one token per chunk at work
@@ -66,7 +65,6 @@ var errDraining = errors.New("the worker is shutting down")
 func New(cfg Config) *Consumer {
 	c := &Consumer{Config: cfg, debts: make(chan export.Debt), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1)}
 	c.flights.byClaim = map[string]*flight{}
-	c.contact.lease = cfg.Lease
 	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
 	if cfg.Wake == nil {
 		c.Wake = func() {}
@@ -184,7 +182,7 @@ func parkedHeaders(h map[string]string, reason string) map[string]string {
 			if name == "message-id" {
 				name = "original-message-id"
 			}
-			kept[name] = v
+			kept[name] = export.ErrorText(v) // fit for storage
 		}
 	}
 	return kept

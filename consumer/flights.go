@@ -129,7 +129,6 @@ func (c *Consumer) watchLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.contact.note(err == nil)
 		c.breaker.set("database", err)
 		for _, f := range all {
 			if slices.Contains(ending, f.claim.JobID) {
@@ -149,37 +148,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-t.C:
 		return true
 	}
-}
-
-// Contact knows since when the database has answered without a break. Only after a full lease of that may claims be taken over: before, their
-// owners may have been as cut off as this process was.
-type Contact struct {
-	lease time.Duration
-
-	mu          sync.Mutex
-	since, last time.Time
-}
-
-// NewContact makes a Contact for leases of the given length.
-func NewContact(lease time.Duration) *Contact { return &Contact{lease: lease} }
-
-// note records an answer, or its absence. A process that noted nothing for most of a lease was out of contact too.
-func (c *Contact) note(answered bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if !answered {
-		c.since = time.Time{}
-	} else if c.since.IsZero() || now.Sub(c.last) > c.lease*2/3 {
-		c.since = now
-	}
-	c.last = now
-}
-
-// unbroken says whether the database has answered for a full lease without a break.
-func (c *Contact) unbroken() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	return !c.since.IsZero() && now.Sub(c.since) >= c.lease && now.Sub(c.last) <= c.lease*2/3
 }

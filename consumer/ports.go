@@ -12,7 +12,7 @@ import (
 // store is what the consumer asks of the truth database. Errors other than the export package's own are taken as "no answer": the call is repeated, so every
 // call here must be repeatable.
 type store interface {
-	Claim(ctx context.Context, ref export.Ref, claimID string, takeover bool) (*export.Claim, export.Refusal, error)
+	Claim(ctx context.Context, ref export.Ref, claimID string) (*export.Claim, export.Refusal, error)
 	Renew(ctx context.Context, claims []*export.Claim) (map[string]export.Renewal, error)
 	RecordUpload(ctx context.Context, c *export.Claim, objectKey, uploadID string) error
 	Announce(ctx context.Context, c *export.Claim, objectKey string, facts export.Facts) error

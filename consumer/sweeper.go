@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"exportd/export"
@@ -27,16 +28,19 @@ type Sweeper struct {
 	Store     sweeps
 	Objects   Objects
 	Finisher  *Finisher
-	Contact   *Contact
+	Lease     time.Duration
 	Wake      func() // tells the relay of this process that debts were written; may be nil
 	Interval  time.Duration
 	Retention time.Duration // of ended jobs; 0 keeps them
 	Log       *slog.Logger
+
+	contact contact
 }
 
 // Run sweeps every Interval, jittered, until ctx ends.
 func (s *Sweeper) Run(ctx context.Context) {
-	tick := min(s.Interval, s.Contact.lease/3)
+	s.contact.lease = s.Lease
+	tick := min(s.Interval, s.Lease/3)
 	last, lastExpire := time.Now(), time.Time{}
 	for sleep(ctx, tick-rand.N(tick/4+1)) {
 		err := s.heartbeat(ctx)
@@ -60,7 +64,7 @@ func (s *Sweeper) heartbeat(ctx context.Context) error {
 	defer cancel()
 	_, err := s.Store.CancelLeftovers(bounded)
 	if ctx.Err() == nil {
-		s.Contact.note(err == nil)
+		s.contact.note(err == nil)
 	}
 	return err
 }
@@ -68,7 +72,7 @@ func (s *Sweeper) heartbeat(ctx context.Context) error {
 // Sweep does one round.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	var errs []error
-	if s.Contact.unbroken() {
+	if s.contact.unbroken() {
 		n, err := s.Store.OweExpired(ctx)
 		errs = append(errs, err)
 		if n > 0 {
@@ -126,4 +130,34 @@ func (s *Sweeper) expire(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// contact knows since when the database has answered without a break. Only after a full lease of that may claims be taken over: before, their
+// owners may have been as cut off as this process was.
+type contact struct {
+	lease time.Duration
+
+	mu          sync.Mutex
+	since, last time.Time
+}
+
+// note records an answer, or its absence. A process that noted nothing for most of a lease was out of contact too.
+func (c *contact) note(answered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if !answered {
+		c.since = time.Time{}
+	} else if c.since.IsZero() || now.Sub(c.last) > c.lease*2/3 {
+		c.since = now
+	}
+	c.last = now
+}
+
+// unbroken says whether the database has answered for a full lease without a break.
+func (c *contact) unbroken() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return !c.since.IsZero() && now.Sub(c.since) >= c.lease && now.Sub(c.last) <= c.lease*2/3
 }

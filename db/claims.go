@@ -10,9 +10,8 @@ import (
 )
 
 type claimAsk struct {
-	ref      export.Ref
-	claimID  string
-	takeover bool
+	ref     export.Ref
+	claimID string
 }
 
 type claimAnswer struct {
@@ -23,33 +22,33 @@ type claimAnswer struct {
 // Claim takes the chunk for claimID (a fresh UUID) until the lease is over, and spends an attempt. The debt goes with it. Without a claim the answer
 // says why; the caller may forget the chunk, its debt (if it has one) is still there.
 //
-// takeover allows to take a chunk whose lease is over. Whoever was out of contact with the database must not: the owner may have been too.
-// Claiming again with the same claimID after a lost answer gives the same claim.
-func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string, takeover bool) (*export.Claim, export.Refusal, error) {
-	a, err := s.claims.do(ctx, claimAsk{ref, claimID, takeover})
+// A chunk whose lease is over is taken only if it is owed a run (OweExpired): a message alone, delivered again because its consumer lost the broker, must
+// not take it from an owner who could not renew for lack of a database. Claiming again with the same claimID after a lost answer gives the same claim.
+func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*export.Claim, export.Refusal, error) {
+	a, err := s.claims.do(ctx, claimAsk{ref, claimID})
 	return a.claim, a.refusal, err
 }
 
 const claimSQL = `
 with want as (
-    select job_id, chunk_key, claim_id::uuid, takeover
-    from unnest($1::text[], $2::text[], $3::text[], $4::boolean[]) as w(job_id, chunk_key, claim_id, takeover)
+    select job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) as w(job_id, chunk_key, claim_id)
 ), held as (
-    select c.job_id, c.chunk_key, w.claim_id as new_claim, w.takeover, c.status, c.claim_id, c.attempts, c.lock_owner, c.started_at,
+    select c.job_id, c.chunk_key, w.claim_id as new_claim, c.status, c.claim_id, c.attempts, c.lock_owner, c.started_at,
            c.lease_until, c.next_retry_at, c.upload_id, c.s3_object_key, c.row_count, c.byte_count, c.sha256
     from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
     order by c.job_id, c.chunk_key
     for update of c
 ), taken as (
     update job_chunk c
-    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = h.new_claim, lock_owner = $5, started_at = now(),
-        lease_until = now() + $6::interval, next_retry_at = null,
+    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = h.new_claim, lock_owner = $4, started_at = now(),
+        lease_until = now() + $5::interval, next_retry_at = null,
         upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
     from held h join job j on j.job_id = h.job_id
     where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null
       and (h.status = 'PENDING'
            or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
-           or h.status = 'RUNNING' and h.takeover and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $7)
+           or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
+              and exists (select from dispatch d where d.job_id = h.job_id and d.chunk_key = h.chunk_key))
     returning c.job_id, c.chunk_key, c.claim_id
 ), lost as (
     insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
@@ -67,15 +66,15 @@ select h.new_claim::text, t.claim_id is not null, h.status, h.claim_id = h.new_c
 from held h join job j on j.job_id = h.job_id left join taken t on t.claim_id = h.new_claim`
 
 func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
-	jobs, chunks, ids, takeovers := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks)), make([]bool, len(asks))
+	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
 	index := make(map[string]int, len(asks))
 	answers := make([]claimAnswer, len(asks))
 	for i, a := range asks {
-		jobs[i], chunks[i], ids[i], takeovers[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID, a.takeover
+		jobs[i], chunks[i], ids[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID
 		index[a.claimID] = i
 		answers[i].refusal = export.RefusedUnknown
 	}
-	rows, err := s.pool.Query(ctx, claimSQL, jobs, chunks, ids, takeovers, s.Worker, s.Lease, s.MaxAttempts)
+	rows, err := s.pool.Query(ctx, claimSQL, jobs, chunks, ids, s.Worker, s.Lease, s.MaxAttempts)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func submit(t *testing.T, s *db.Store, r export.SubmitRequest) (string, []export
 
 func claim(t *testing.T, s *db.Store, ref export.Ref) *export.Claim {
 	t.Helper()
-	c, refusal, err := s.Claim(t.Context(), ref, uuid.NewString(), true)
+	c, refusal, err := s.Claim(t.Context(), ref, uuid.NewString())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestAFailureWaitsAndThenIsOwedAgain(t *testing.T) {
 	if j := job(t, s, id); j.Retrying != 1 {
 		t.Fatalf("job %+v", j)
 	}
-	if _, refusal, err := s.Claim(ctx, refs[0], uuid.NewString(), true); err != nil || refusal != export.RefusedWaiting {
+	if _, refusal, err := s.Claim(ctx, refs[0], uuid.NewString()); err != nil || refusal != export.RefusedWaiting {
 		t.Fatalf("claimed before it was due: %v %v", refusal, err)
 	}
 	debt := eventually(t, func() *export.Debt {

@@ -16,18 +16,20 @@ const sweepLock = 0x65787073 // "exps"
 var errWorkerLost = errors.New("the worker stopped renewing its lease")
 
 // OweExpired owes a run to every chunk whose lease is over and that has attempts left. Call it only after a full lease of unbroken contact with the
-// database: before, the owners may not have been able to renew either.
+// database: before, the owners may not have been able to renew either. A debt from an earlier lapse whose message was spent on the lease that followed
+// becomes due again.
 func (s *Store) OweExpired(ctx context.Context) (n int64, err error) {
 	err = again(ctx, func(ctx context.Context) error {
 		tag, err := s.pool.Exec(ctx, `
 			with expired as (
 			    select c.job_id, c.chunk_key from job_chunk c join job j on j.job_id = c.job_id
 			    where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and c.attempts < $1 and j.ending is null
-			      and not exists (select from dispatch d where d.job_id = c.job_id and d.chunk_key = c.chunk_key)
+			      and not exists (select from dispatch d where d.job_id = c.job_id and d.chunk_key = c.chunk_key and (d.state <> 'SENT' or d.sent_at >= c.lease_until))
 			    order by c.job_id, c.chunk_key limit 1000
 			    for update of c skip locked
 			)
-			insert into dispatch (job_id, chunk_key, state, rank) select job_id, chunk_key, 'WAIT', 0 from expired on conflict do nothing`, s.MaxAttempts)
+			insert into dispatch (job_id, chunk_key, state, rank) select job_id, chunk_key, 'WAIT', 0 from expired order by job_id, chunk_key
+			on conflict (job_id, chunk_key) do update set state = 'WAIT', due_at = excluded.due_at`, s.MaxAttempts)
 		n = tag.RowsAffected()
 		return err
 	})
