@@ -84,13 +84,14 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	if err != nil {
 		return result{}, err
 	}
-	if err := c.Source.Export(ctx, claim.Key, claim.Date, w, &f.rows); err != nil {
+	rows, err := c.Source.Export(ctx, claim.Key, claim.Date, countBytes{w, &f.bytes})
+	if err != nil {
 		return result{}, err
 	}
 	if err := w.Close(); err != nil {
 		return result{}, err
 	}
-	facts := export.Facts{Rows: f.rows.Load()}
+	facts := export.Facts{Rows: rows}
 	if facts.Bytes, facts.SHA256, err = up.Finish(ctx); err != nil {
 		return result{}, err
 	}

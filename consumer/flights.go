@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -16,14 +17,26 @@ import (
 type flight struct {
 	claim *export.Claim
 	stop  context.CancelCauseFunc
-	rows  atomic.Int64 // streamed so far
+	bytes atomic.Int64 // written by the source so far
 	beats atomic.Int64 // other signs of life
 	up    atomic.Pointer[Upload]
 }
 
+// countBytes passes writes on and counts them.
+type countBytes struct {
+	w io.Writer
+	n *atomic.Int64
+}
+
+func (c countBytes) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
 // moved is a number that changes as long as the attempt moves.
 func (f *flight) moved() int64 {
-	n := f.rows.Load() + f.beats.Load()
+	n := f.bytes.Load() + f.beats.Load()
 	if up := f.up.Load(); up != nil {
 		n += (*up).Moved()
 	}
@@ -108,7 +121,7 @@ func (c *Consumer) watchLoop(ctx context.Context) {
 		for _, f := range all {
 			jobs[f.claim.JobID] = true
 			s, ok := signs[f]
-			if n := f.moved(); !ok || n != s.moved || f.rows.Load() == 0 {
+			if n := f.moved(); !ok || n != s.moved || f.bytes.Load() == 0 {
 				s = sign{n, time.Now()}
 			}
 			seen[f] = s

@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"exportd/export"
@@ -29,9 +28,9 @@ type store interface {
 	ParkAsItCame(ctx context.Context, m export.Message) error
 }
 
-// source runs the export function. rows counts the rows as they arrive, so that a stream that does not move can be seen.
+// source runs the export function. It writes at least once a second while rows arrive, so that a stream that does not move can be seen.
 type source interface {
-	Export(ctx context.Context, key string, date export.Date, w io.Writer, rows *atomic.Int64) error
+	Export(ctx context.Context, key string, date export.Date, w io.Writer) (rows int64, err error)
 	Probe(ctx context.Context) error
 }
 
