@@ -27,7 +27,7 @@ var (
 )
 
 // DecodeSubmission reads the body of a submission and normalises it. Its error is an [*Invalid] that names every fault at once. Nothing is
-// taken for granted: unknown, repeated and null members are faults, and so is anything after the JSON value. The body is not kept.
+// taken for granted: unknown, repeated and null members are faults, and so is anything after the JSON value. The body is not kept. Beside an error the submission holds its idempotency key, if valid, and no more.
 func DecodeSubmission(body []byte, limits Limits) (Submission, error) {
 	if err := checkJSON(body); err != nil {
 		return Submission{}, &Invalid{Faults: []Fault{{Detail: err.Error()}}}
@@ -49,7 +49,7 @@ func DecodeSubmission(body []byte, limits Limits) (Submission, error) {
 		d.faultf("has %d chunks; at most %d are allowed", total, limits.MaxChunks)
 	}
 	if len(d.bad.Faults) > 0 {
-		return Submission{}, &d.bad
+		return Submission{IdempotencyKey: d.IdempotencyKey}, &d.bad
 	}
 	return d.Submission, nil
 }

@@ -1,0 +1,164 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"exportd/export"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// store is the truth. Its errors are export's; every other error is a fault of ours.
+type store interface {
+	// Submit stores a job and all its chunks, or nothing. With an idempotency key that was used before it changes nothing and returns the first
+	// job (replayed), or export.ErrIdempotencyMismatch.
+	Submit(ctx context.Context, req export.SubmitRequest) (job export.Job, replayed bool, err error)
+	// Job finds a job; an empty tenant means any. export.ErrNotFound if there is none.
+	Job(ctx context.Context, tenant, jobID string) (export.Job, error)
+}
+
+// Config is what an API is made of. Log and Metrics are required, and so is Store except for [NewProbes].
+type Config struct {
+	Store      store
+	Limits     export.Limits
+	MaxBody    int64   // bytes; 0 means 8 MiB
+	S3BasePath string  // s3://bucket/base, as jobs show it
+	Tokens     *Tokens // nil: everyone is an operator of the tenant "default"
+	Checks     []Check
+	Wake       func() // called after a submission; may be nil, must not block
+	Metrics    *prometheus.Registry
+	Log        *slog.Logger
+	Version    string
+	Timeouts   Timeouts
+}
+
+// Timeouts bound a request. Zero means the default in brackets.
+type Timeouts struct {
+	Header   time.Duration // to read the header [10s]
+	Body     time.Duration // to read the body [60s]
+	Query    time.Duration // of the store for one answer [10s]
+	Submit   time.Duration // of the store for one submission [30s]
+	Check    time.Duration // of one readiness check [2s]
+	Idle     time.Duration // between requests on one connection [120s]
+	Shutdown time.Duration // for requests in flight when Serve ends [20s]
+}
+
+func (t Timeouts) withDefaults() Timeouts {
+	return Timeouts{
+		Header:   cmp.Or(t.Header, 10*time.Second),
+		Body:     cmp.Or(t.Body, 60*time.Second),
+		Query:    cmp.Or(t.Query, 10*time.Second),
+		Submit:   cmp.Or(t.Submit, 30*time.Second),
+		Check:    cmp.Or(t.Check, 2*time.Second),
+		Idle:     cmp.Or(t.Idle, 120*time.Second),
+		Shutdown: cmp.Or(t.Shutdown, 20*time.Second),
+	}
+}
+
+// API answers HTTP requests.
+type API struct {
+	Config
+	engine  *gin.Engine
+	metrics *metrics
+	ready   *readiness
+	origin  *http.CrossOriginProtection
+}
+
+// New makes the API. It registers its metrics in c.Metrics, once per registry.
+func New(c Config) *API {
+	a := NewProbes(c)
+	h := a.huma()
+	a.registerSubmit(h)
+	a.registerJob(h)
+	a.serveOpenAPI(h.OpenAPI())
+	return a
+}
+
+// NewProbes makes an API of /healthz, /readyz and /metrics only, for processes that serve no jobs.
+func NewProbes(c Config) *API {
+	c.MaxBody = cmp.Or(c.MaxBody, 8<<20)
+	c.Timeouts = c.Timeouts.withDefaults()
+	gin.SetMode(gin.ReleaseMode)
+	a := &API{
+		Config:  c,
+		engine:  gin.New(),
+		metrics: newMetrics(c.Metrics),
+		ready:   &readiness{checks: c.Checks, timeout: c.Timeouts.Check, log: c.Log},
+		origin:  http.NewCrossOriginProtection(),
+	}
+	e := a.engine
+	_ = e.SetTrustedProxies(nil) // fails only on a malformed address
+	e.ForwardedByClientIP = false
+	e.RedirectTrailingSlash = false
+	e.HandleMethodNotAllowed = true
+	// Path values may hold %2F. They are unescaped by pathValue, because gin takes '+' for a space.
+	e.UseEscapedPath = true
+	e.UnescapePathValues = false
+	e.Use(a.identify, a.observe, a.recoverPanic, a.guard)
+	e.NoRoute(func(c *gin.Context) { a.fail(c, errNoRoute) })
+	e.NoMethod(a.noMethod)
+	a.registerProbes()
+	return a
+}
+
+// Handler serves the API.
+func (a *API) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead { // the routes know GET only; net/http leaves out the body of its answer
+			get := *r
+			get.Method = http.MethodGet
+			r = &get
+		}
+		a.engine.ServeHTTP(w, r)
+	})
+}
+
+// noMethod answers a known path with a method it does not know; gin has set Allow to those it does.
+func (a *API) noMethod(c *gin.Context) {
+	allow := c.Writer.Header().Get("Allow")
+	if strings.Contains(allow, http.MethodGet) {
+		allow += ", " + http.MethodHead
+	}
+	c.Header("Allow", allow+", "+http.MethodOptions)
+	if c.Request.Method == http.MethodOptions {
+		c.AbortWithStatus(http.StatusNoContent)
+		return
+	}
+	a.fail(c, errNoMethod)
+}
+
+var shapeErrors sync.Once
+
+// huma makes the operations' side of the API. Every operation needs a token.
+func (a *API) huma() huma.API {
+	// huma keeps the constructor of its errors in package variables; this package is its only user.
+	shapeErrors.Do(func() {
+		huma.NewErrorWithContext = func(ctx huma.Context, status int, message string, errs ...error) huma.StatusError {
+			return humaProblem(requestOf(ctx.Context()).id, status, message, errs)
+		}
+		huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+			return humaProblem("", status, message, errs)
+		}
+	})
+	return humagin.NewWithGroup(a.engine, a.engine.Group("/", a.authenticate), humaConfig(a.Version))
+}
+
+// register adds an operation whose errors go through the table.
+func register[I, O any](a *API, h huma.API, op huma.Operation, handle func(context.Context, *I) (*O, error)) {
+	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return out, nil
+	})
+}

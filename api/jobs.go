@@ -1,0 +1,130 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"strings"
+	"time"
+
+	"exportd/export"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// jobView is a job as its owner sees it.
+type jobView struct {
+	JobID     string `json:"jobId" example:"J20260102_000123"`
+	Status    string `json:"status" enum:"SUBMITTED,IN_PROGRESS,CANCELLING,COMPLETED,FAILED,CANCELLED"`
+	Total     int    `json:"total" example:"3" doc:"Chunks; the six counts that follow add up to it."`
+	Pending   int    `json:"pending" example:"1"`
+	Running   int    `json:"running" example:"1"`
+	Retrying  int    `json:"retrying" example:"0"`
+	Done      int    `json:"done" example:"1"`
+	Failed    int    `json:"failed" example:"0"`
+	Cancelled int    `json:"cancelled" example:"0"`
+
+	FilesGenerated int     `json:"filesGenerated" example:"1"`
+	FilesReused    int     `json:"filesReused" example:"0"`
+	RowCount       int64   `json:"rowCount" example:"10000" doc:"Rows in the files of the chunks done."`
+	ByteCount      int64   `json:"byteCount" example:"1140000" doc:"Bytes in the files of the chunks done."`
+	S3BasePath     string  `json:"s3BasePath" example:"s3://bucket/exports"`
+	ErrorMessage   *string `json:"errorMessage" example:"Chunk failed after 5 attempts: key=ABC date=2025-03-15: division by zero"`
+	CreatedAt      string  `json:"createdAt" format:"date-time" example:"2026-01-02T10:00:00.000Z"`
+	UpdatedAt      string  `json:"updatedAt" format:"date-time" example:"2026-01-02T10:00:02.500Z"`
+	StartedAt      *string `json:"startedAt" format:"date-time" example:"2026-01-02T10:00:00.120Z"`
+	CompletedAt    *string `json:"completedAt" format:"date-time"`
+}
+
+func (a *API) jobView(j export.Job) jobView {
+	v := jobView{
+		JobID: j.ID, Status: string(j.Status), Total: j.Total,
+		Pending: j.Pending, Running: j.Running, Retrying: j.Retrying, Done: j.Done, Failed: j.Failed, Cancelled: j.Cancelled,
+		FilesGenerated: j.FilesGenerated, FilesReused: j.FilesReused, RowCount: j.RowCount, ByteCount: j.ByteCount,
+		S3BasePath: a.S3BasePath, CreatedAt: stamp(j.CreatedAt), UpdatedAt: stamp(j.UpdatedAt),
+		StartedAt: maybeStamp(j.StartedAt), CompletedAt: maybeStamp(j.CompletedAt),
+	}
+	if j.ErrorMessage != "" {
+		v.ErrorMessage = &j.ErrorMessage
+	}
+	return v
+}
+
+// stamp is RFC 3339 in UTC, always with milliseconds.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+func maybeStamp(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	s := stamp(*t)
+	return &s
+}
+
+type jobInput struct {
+	JobID       string `path:"jobId" example:"J20260102_000123"`
+	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier answer: 304 if nothing changed."`
+}
+
+type jobOutput struct {
+	Status       int
+	ETag         string `header:"ETag"`
+	CacheControl string `header:"Cache-Control"`
+	Body         jobView
+}
+
+func (a *API) registerJob(h huma.API) {
+	register(a, h, huma.Operation{
+		OperationID: "getJob", Method: http.MethodGet, Path: "/jobs/{jobId}", Tags: []string{"jobs"},
+		Summary:            "Show a job",
+		SkipValidateParams: true,
+		Responses: responses(
+			http.StatusOK, "The job",
+			http.StatusNotModified, "Nothing changed since the answer with that ETag",
+		).problems(kindUnauthorized, kindNotFound, kindUnavailable),
+	}, a.job)
+}
+
+func (a *API) job(ctx context.Context, in *jobInput) (*jobOutput, error) {
+	job, err := a.findJob(ctx, in.JobID)
+	if err != nil {
+		return nil, err
+	}
+	out := &jobOutput{Status: http.StatusOK, CacheControl: "private, no-cache", Body: a.jobView(job)}
+	out.ETag = weakETag(out.Body)
+	if matches(in.IfNoneMatch, out.ETag) {
+		out.Status = http.StatusNotModified
+	}
+	return out, nil
+}
+
+// findJob finds a job that the caller may see, by its id as it stands in the path.
+func (a *API) findJob(ctx context.Context, escaped string) (export.Job, error) {
+	id, err := pathValue(escaped)
+	if err != nil || !export.ValidJobID(id) {
+		return export.Job{}, export.ErrNotFound
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.Timeouts.Query)
+	defer cancel()
+	return a.Store.Job(ctx, requestOf(ctx).caller.sees(), id)
+}
+
+// weakETag is made of everything shown: the counts move while the job's row does not.
+func weakETag(view any) string {
+	h := fnv.New64a()
+	_ = json.NewEncoder(h).Encode(view)
+	return fmt.Sprintf(`W/"%016x"`, h.Sum64())
+}
+
+// matches is the weak comparison of RFC 9110, section 8.8.3.2, with each tag of an If-None-Match.
+func matches(ifNoneMatch, etag string) bool {
+	for tag := range strings.SplitSeq(ifNoneMatch, ",") {
+		tag = strings.TrimSpace(tag)
+		if tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(etag, "W/") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+// request is what is known of the request being answered. It travels in the context.
+type request struct {
+	id          string
+	traceparent string // well-formed, or empty
+	caller      caller // set by authenticate
+	problem     string // the kind of the problem that was answered, for the log
+}
+
+type caller struct {
+	tenant   string
+	operator bool
+}
+
+// sees is the tenant whose jobs the caller may see; empty means any.
+func (c caller) sees() string {
+	if c.operator {
+		return ""
+	}
+	return c.tenant
+}
+
+type requestKey struct{}
+
+// requestOf never returns nil.
+func requestOf(ctx context.Context) *request {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r
+	}
+	return &request{}
+}
+
+const requestIDHeader = "X-Request-Id"
+
+// identify is the first middleware: from here on the request has a name, and the answer says it.
+func (a *API) identify(c *gin.Context) {
+	r := &request{traceparent: traceparent(c.GetHeader("traceparent"))}
+	for _, header := range []string{requestIDHeader, "X-Correlation-Id"} {
+		if id := c.GetHeader(header); saneID(id) {
+			r.id = id
+			break
+		}
+	}
+	if r.id == "" {
+		r.id = rand.Text()
+	}
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), requestKey{}, r))
+	c.Header(requestIDHeader, r.id)
+	c.Next()
+}
+
+// saneID says whether a caller's request id may be repeated in headers, logs and messages.
+func saneID(s string) bool {
+	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-._:/+=@", r))
+	})
+}
+
+// traceparent returns s if it is a well-formed W3C traceparent, else nothing.
+func traceparent(s string) string {
+	const zeroTrace, zeroSpan = "00000000000000000000000000000000", "0000000000000000"
+	parts := strings.Split(s, "-")
+	if len(s) != 55 || len(parts) != 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 ||
+		parts[0] == "ff" || parts[1] == zeroTrace || parts[2] == zeroSpan ||
+		strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef-", r) }) {
+		return ""
+	}
+	return s
+}
+
+// pathValue is a parameter of the path, unescaped once.
+func pathValue(s string) (string, error) {
+	v, err := url.PathUnescape(s)
+	if err != nil {
+		return "", errNoRoute
+	}
+	return v, nil
+}
+
+// guard bounds the time that a request's body may take, refuses requests that another site made a browser send, and sets the headers
+// that every answer has.
+func (a *API) guard(c *gin.Context) {
+	h := c.Writer.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cache-Control", "no-store")
+	if c.Request.ContentLength != 0 {
+		// Holds for a body that nobody reads, too: net/http discards it after the answer. Whoever reads a body to its end lifts the deadline.
+		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(a.Timeouts.Body))
+	}
+	if err := a.origin.Check(c.Request); err != nil {
+		a.fail(c, errCrossOrigin)
+		return
+	}
+	c.Next()
+}

@@ -1,0 +1,171 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"exportd/api"
+	"exportd/export"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is one API that listens, with its store and its log.
+type world struct {
+	t      *testing.T
+	store  *memory
+	log    *safeBuffer
+	addr   string
+	client *http.Client
+}
+
+// setup starts an API; change may alter its configuration.
+func setup(t *testing.T, change func(*api.Config)) *world {
+	t.Helper()
+	w := &world{t: t, store: newMemory(), log: &safeBuffer{}}
+	config := api.Config{
+		Store: w.store, Limits: export.Limits{MaxChunks: 100}, MaxBody: 64 << 10, S3BasePath: "s3://bucket/exports",
+		Metrics: prometheus.NewRegistry(), Version: "test",
+		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if change != nil {
+		change(&config)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.addr = listener.Addr().String()
+	transport := &http.Transport{}
+	w.client = &http.Client{Transport: transport}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	server := api.New(config)
+	go func() { ended <- server.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return w
+}
+
+type answer struct {
+	*http.Response
+	body []byte
+}
+
+// do sends a request; headers are pairs.
+func (w *world) do(method, path, body string, headers ...string) answer {
+	w.t.Helper()
+	req, err := http.NewRequest(method, "http://"+w.addr+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] == "" {
+			req.Header.Del(headers[i])
+			continue
+		}
+		req.Header.Add(headers[i], headers[i+1])
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer{resp, b}
+}
+
+type problem struct {
+	Type, Title, Detail, RequestID string
+	Status                         int
+	Errors                         []struct {
+		Pointer                   *string
+		Header, Parameter, Detail string
+	}
+}
+
+// problem checks that the answer is a well-formed problem of the kind.
+func (a answer) problem(t *testing.T, status int, kind string) problem {
+	t.Helper()
+	var p problem
+	if err := json.Unmarshal(a.body, &p); err != nil {
+		t.Fatalf("%d %s: %v", a.StatusCode, a.body, err)
+	}
+	if a.StatusCode != status || p.Status != status || p.Type != "/problems/"+kind || p.Title == "" || p.Detail == "" {
+		t.Errorf("%d %s, want %d %s", a.StatusCode, a.body, status, kind)
+	}
+	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("content type %q", ct)
+	}
+	if id := a.Header.Get("X-Request-Id"); id == "" || id != p.RequestID {
+		t.Errorf("request id %q in the header, %q in the problem", id, p.RequestID)
+	}
+	return p
+}
+
+func (a answer) json(t *testing.T) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal(a.body, &m); err != nil {
+		t.Fatalf("%d %s: %v", a.StatusCode, a.body, err)
+	}
+	return m
+}
+
+const oneChunk = `{"items":[{"key":"ABC","effectiveDates":["20250215"]}]}`
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// setupHandler is for fuzzing: no network, and header values that no network would let through.
+func setupHandler() func(body string, headers map[string]string) (status int, answer string) {
+	handler := api.New(api.Config{
+		Store: newMemory(), Limits: export.Limits{MaxChunks: 100}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}).Handler()
+	return func(body string, headers map[string]string) (int, string) {
+		req := httptest.NewRequest("POST", "/jobs", strings.NewReader(body))
+		for name, value := range headers {
+			req.Header.Set(name, value)
+		}
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, req)
+		return rec.Code, rec.Body.String()
+	}
+}

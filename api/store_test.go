@@ -1,0 +1,91 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"exportd/export"
+)
+
+// memory is a store that keeps jobs in memory by the rules of the real one.
+type memory struct {
+	mu   sync.Mutex
+	jobs map[string]*stored // by job id
+	keys map[[2]string]string
+
+	// before, if set, runs at the start of Submit and Job; its error is theirs.
+	before func(context.Context) error
+}
+
+type stored struct {
+	job export.Job
+	req export.SubmitRequest
+}
+
+func newMemory() *memory { return &memory{jobs: map[string]*stored{}, keys: map[[2]string]string{}} }
+
+var day = time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
+
+func (m *memory) Submit(ctx context.Context, req export.SubmitRequest) (export.Job, bool, error) {
+	if m.before != nil {
+		if err := m.before(ctx); err != nil {
+			return export.Job{}, false, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return export.Job{}, false, ctx.Err()
+	}
+	name := [2]string{req.Tenant, req.IdempotencyKey}
+	if first, ok := m.keys[name]; ok && req.IdempotencyKey != "" {
+		s := m.jobs[first]
+		if s.req.Hash() != req.Hash() {
+			return export.Job{}, false, export.ErrIdempotencyMismatch
+		}
+		return s.job, true, nil
+	}
+	at := day.Add(time.Duration(len(m.jobs)) * time.Second)
+	job := export.Job{
+		ID: fmt.Sprintf("J20260102_%06d", len(m.jobs)+1), Tenant: req.Tenant, Status: export.Submitted, Run: 1,
+		Total: req.Total(), Pending: req.Total(), CreatedAt: at, UpdatedAt: at,
+	}
+	m.jobs[job.ID] = &stored{job, req}
+	if req.IdempotencyKey != "" {
+		m.keys[name] = job.ID
+	}
+	return job, false, nil
+}
+
+func (m *memory) Job(ctx context.Context, tenant, id string) (export.Job, error) {
+	if m.before != nil {
+		if err := m.before(ctx); err != nil {
+			return export.Job{}, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.jobs[id]
+	if !ok || tenant != "" && s.job.Tenant != tenant {
+		return export.Job{}, export.ErrNotFound
+	}
+	return s.job, nil
+}
+
+func (m *memory) change(id string, change func(*export.Job)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.jobs[id].job)
+}
+
+func (m *memory) all() []stored {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []stored
+	for _, s := range m.jobs {
+		all = append(all, *s)
+	}
+	return all
+}
