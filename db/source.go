@@ -1,0 +1,261 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"exportd/export"
+)
+
+// SourceConfig says where the rows come from.
+type SourceConfig struct {
+	URL      string
+	Function string // name of the set-returning function, optionally schema-qualified
+	Pool     int    // most connections; 0 leaves it to the URL
+	// StatementTimeout ends a query on the server; 0 means none, whatever the role is set to.
+	StatementTimeout time.Duration
+	Log              *slog.Logger
+}
+
+// Source runs the export function and streams its rows as CSV. It needs no session state, so it works through a transaction-mode pooler: settings are local
+// to the transaction, and no statement is prepared by name.
+type Source struct {
+	pool     *pgxpool.Pool
+	settings string // the statement that fixes the session for one transaction
+	function string // quoted
+	query    string
+	log      *slog.Logger
+}
+
+const (
+	// connectLimit bounds one connection attempt, and one probe.
+	connectLimit = 10 * time.Second
+	// cancelLimit bounds the request that ends an abandoned query; then its connection is cut.
+	cancelLimit = 3 * time.Second
+	// flushEvery is how long a row may wait in the buffer while others follow: whoever watches for a stall sees that bytes move.
+	flushEvery = time.Second
+)
+
+// OpenSource makes the pool. It connects to nothing yet.
+func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
+	function, err := functionName(cfg.Function)
+	if err != nil {
+		return nil, err
+	}
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("source URL: %w", err)
+	}
+	if cfg.Pool > 0 {
+		pc.MaxConns = int32(cfg.Pool)
+	}
+	pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
+		pc.ConnConfig.RuntimeParams["application_name"] = "exportd-source"
+	}
+	if pc.ConnConfig.ConnectTimeout == 0 {
+		pc.ConnConfig.ConnectTimeout = connectLimit
+	}
+	// A peer that vanished without a word is noticed within a minute.
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 20 * time.Second, Interval: 10 * time.Second, Count: 4}}
+	pc.ConnConfig.DialFunc = dialer.DialContext
+
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("source pool: %w", err)
+	}
+	s := &Source{pool: pool, settings: settingsSQL(cfg.StatementTimeout), function: function, query: "SELECT * FROM " + function + "($1, $2)", log: cfg.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s, nil
+}
+
+// settingsSQL fixes, for one transaction, everything that the bytes of a value or the order of a scan depend on besides the data, and the conduct
+// of the backend. search_path stays as the role and database have it: the function may rely on it.
+func settingsSQL(statementTimeout time.Duration) string {
+	settings := [][2]string{
+		{"transaction_read_only", "on"},
+		{"client_encoding", "UTF8"},
+		{"timezone", "UTC"},
+		{"datestyle", "ISO, YMD"},
+		{"intervalstyle", "postgres"},
+		{"extra_float_digits", "1"}, // shortest text that reads back as the same number
+		{"bytea_output", "hex"},
+		{"lc_monetary", "C"},
+		{"xmlbinary", "base64"},
+		{"quote_all_identifiers", "off"}, // regclass and its like
+		{"statement_timeout", fmt.Sprint(statementTimeout.Milliseconds())},
+		{"max_parallel_workers_per_gather", "0"},   // the order of a parallel scan is chance
+		{"synchronize_seqscans", "off"},            // and so is where a shared one begins
+		{"client_connection_check_interval", "2s"}, // the backend of a killed worker ends; it exists since PostgreSQL 14
+	}
+	var b strings.Builder
+	for i, s := range settings {
+		b.WriteString([2]string{"SELECT ", ", "}[min(i, 1)])
+		fmt.Fprintf(&b, "set_config('%s', '%s', true)", s[0], s[1])
+	}
+	return b.String()
+}
+
+// Export runs the function for (key, date) and writes its rows to w as CSV with a header line, byte for byte as COPY … (FORMAT csv, HEADER) would in a session with
+// these settings. rows counts the data rows; it is valid only without an error.
+//
+// Without an error, the query ended well and w has everything. With one, w may have a part: it must not be taken for a file. An error
+// of w ends the query and is returned as it is; the end of ctx is returned with its cause; all else is a *[export.Failure] where the class is known.
+//
+// The end of ctx ends the query on the server even while w blocks, but Export returns only when w does. w must not keep the bytes it is given.
+func (s *Source) Export(ctx context.Context, key string, date export.Date, w io.Writer) (rows int64, err error) {
+	out := newCSVWriter(w)
+	defer out.release()
+	rows, err = s.stream(ctx, key, date, out)
+	if sqlState(err) == "0A000" && !out.started && ctx.Err() == nil {
+		// "cached plan must not change result type": a column was added between parsing and running.
+		s.log.Info("export query again: its plan changed", "key", key, "date", date, "err", err)
+		out.buf = out.buf[:0]
+		rows, err = s.stream(ctx, key, date, out)
+	}
+	if err == nil {
+		// The last bytes of a file go out only after the server said that all is well.
+		out.flush()
+	}
+	switch {
+	case out.err != nil:
+		return rows, out.err
+	case err == nil:
+		return rows, nil
+	case ctx.Err() != nil:
+		return rows, contextError(ctx)
+	default:
+		return rows, atRow(sourceFailure(err), rows)
+	}
+}
+
+// stream runs the query once. The settings and the query travel together, in one round trip; up to the Sync they are one transaction, which the server
+// ends by itself, well or not, so that nothing is left to roll back.
+func (s *Source) stream(ctx context.Context, key string, date export.Date, out *csvWriter) (rows int64, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	server := conn.Conn().PgConn()
+	queryCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer cutWhenDone(queryCtx, server)()
+
+	// pgx itself would notice the end of a context only while it reads, not while w blocks.
+	p := server.StartPipeline(context.Background())
+	p.SendQueryParams(s.settings, nil, nil, nil, nil)
+	p.SendQueryParams(s.query, [][]byte{[]byte(key), []byte(date.ISO())}, []uint32{pgtype.TextOID, pgtype.DateOID}, nil, nil)
+	p.SendPipelineSync()
+	if err = p.Flush(); err == nil {
+		rows, err = readRows(p, out, stop)
+	}
+	if closeErr := p.Close(); err == nil {
+		err = closeErr
+	}
+	return rows, err
+}
+
+// readRows writes the rows of the pipeline's second statement, up to the end of the transaction. It calls stop when the writer fails.
+func readRows(p *pgconn.Pipeline, out *csvWriter, stop func()) (rows int64, err error) {
+	var result any
+	for range 2 { // asking for the second result reads the first to its end
+		if result, err = p.GetResults(); err != nil {
+			return 0, err
+		}
+	}
+	rr, ok := result.(*pgconn.ResultReader)
+	if !ok {
+		return 0, fmt.Errorf("the server answered the query with %T", result)
+	}
+	out.row(columnNames(rr.FieldDescriptions()))
+
+	var due atomic.Bool
+	timer := time.AfterFunc(flushEvery, func() { due.Store(true) })
+	defer timer.Stop()
+	for rr.NextRow() {
+		out.row(rr.Values())
+		rows++
+		if due.Load() {
+			out.flush()
+			due.Store(false)
+			timer.Reset(flushEvery)
+		}
+		if out.err != nil {
+			stop()
+			break
+		}
+	}
+	tag, err := rr.Close()
+	if err != nil {
+		return rows, err
+	}
+	if _, err := p.GetResults(); err != nil { // the end of the transaction
+		return rows, err
+	}
+	if tag.RowsAffected() != rows {
+		return rows, fmt.Errorf("the server counts %d rows, %d arrived", tag.RowsAffected(), rows)
+	}
+	return rows, nil
+}
+
+func columnNames(fields []pgconn.FieldDescription) [][]byte {
+	names := make([][]byte, len(fields))
+	for i, f := range fields {
+		names[i] = []byte(f.Name)
+	}
+	return names
+}
+
+// cutWhenDone ends the query on the server when ctx ends: a cancel request, and then the connection is cut, because a backend that waits for its rows to be
+// taken does not listen to cancel requests. The returned function ends the watch. A connection that was cut is not used again: the cancel
+// request might hit the next query.
+func cutWhenDone(ctx context.Context, server *pgconn.PgConn) (end func()) {
+	cut := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		limited, cancel := context.WithTimeout(context.Background(), cancelLimit)
+		defer cancel()
+		_ = server.CancelRequest(limited) // cutting does the rest
+		_ = server.Conn().Close()
+	})
+	return func() {
+		if !unwatch() {
+			<-cut
+			_ = server.Close(context.Background()) // tells the pool not to keep it
+		}
+	}
+}
+
+// contextError is the end of ctx with its cause, so that errors.Is finds both.
+func contextError(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return context.Cause(ctx)
+}
+
+// atRow says how far the query came.
+func atRow(err error, rows int64) error {
+	var f *export.Failure
+	if rows == 0 || !errors.As(err, &f) {
+		return err
+	}
+	located := *f
+	located.Err = fmt.Errorf("after %d rows: %w", rows, f.Err)
+	return &located
+}

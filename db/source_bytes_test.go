@@ -1,0 +1,162 @@
+package db_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"exportd/db"
+)
+
+// types is every common type in its odd forms.
+const types = `
+CREATE TYPE mood AS ENUM ('glad', 'so, so', '"q"');
+CREATE TYPE pair AS (x int, "the y" text);
+CREATE DOMAIN percent AS numeric(5,2) CHECK (value <= 100);
+CREATE FUNCTION export_rows(key text, effective_date date) RETURNS TABLE (
+	i2 int2, i4 int4, i8 int8, n numeric, r float4, d float8, m money, b bool, "char" "char", bp char(5), v varchar(9), nm name, t text, u uuid, ip inet, net cidr, mac macaddr,
+	dt date, tm time, tmz timetz, ts timestamp, tsz timestamptz, iv interval, by bytea, bits bit varying(9), j json, jb jsonb, x xml, ints int[], texts text[][], r4 int4range, rts tstzrange,
+	mr int4multirange, mo mood, co pair, cos pair[], dom percent, pt point, po polygon, tv tsvector, tq tsquery, reg regclass, "Two words" text, "a,b" text, "say ""hi""" text, "\." text, "é" text,
+	lf text) LANGUAGE sql STABLE AS $$
+	SELECT v.* FROM (VALUES
+	(1::int2, -2::int4, 9223372036854775807::int8, 1.10::numeric, 1.1::float4, 0.1::float8 + 0.2::float8, 1234567.89::money, true, 'c'::"char", 'ab'::char(5), 'x'::varchar(9), 'n'::name, 'plain'::text,
+	'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid, '10.0.0.1/8'::inet, 'fd00::/16'::cidr, '08:00:2b:01:02:03'::macaddr, effective_date, '23:59:59.999999'::time, '01:02:03+05:30'::timetz,
+	'2025-03-09 02:30:00.5'::timestamp, '2025-03-09 23:30Z'::timestamptz, '1 year 2 mons -3 days 04:05:06.789'::interval, '\xdeadbeef'::bytea, '10101'::bit varying(9),
+	'{"a": [1, "two, \"three\""]}'::json, '{"b":2,  "a":1}'::jsonb, '<a b="c">d,e</a>'::xml, '{1,NULL,3}'::int[], '{{"a,b","c\"d"},{"",NULL}}'::text[][], '[1,5)'::int4range,
+	'["2025-01-01 00:00Z","2025-02-01 00:00Z")'::tstzrange, '{[1,2),[5,9)}'::int4multirange, 'so, so'::mood, ROW(1,'it''s, "quoted"')::pair, ARRAY[ROW(1,NULL)::pair], 99.5::percent,
+	'(1.5,-2)'::point, '((0,0),(1,1),(2,0))'::polygon, 'the fat cat'::tsvector, 'fat & cat'::tsquery, 'pg_class'::regclass, ' led and trailed ', 'a,b', 'say "hi"', '\.', 'é', E'line\nfeed'),
+	('-32768'::int2, 0::int4, -1::int8, 'NaN'::numeric, 'NaN'::float4, '-0'::float8, '-0.01'::money, false, ''::"char", ''::char(5), ''::varchar(9), ''::name, ''::text,
+	'00000000-0000-0000-0000-000000000000'::uuid, '::1'::inet, '192.168/16'::cidr, 'ff:ff:ff:ff:ff:ff'::macaddr, 'infinity'::date, '24:00'::time, '00:00-12'::timetz,
+	'-infinity'::timestamp, 'infinity'::timestamptz, '-1 mon'::interval, ''::bytea, ''::bit varying(9), 'null'::json, 'null'::jsonb, ''::xml, '{}'::int[], '{}'::text[][], 'empty'::int4range,
+	'(,)'::tstzrange, '{}'::int4multirange, '"q"'::mood, ROW(NULL,'')::pair, '{}'::pair[], 0::percent,
+	'(1e300,-1e-300)'::point, '((0,0))'::polygon, ''::tsvector, ''::tsquery, '"Odd table"'::regclass, E'\t', '\N', '""', '\.x', '', E'\r\n'),
+	(NULL, 2147483647, NULL, 'Infinity'::numeric, '-Infinity'::float4, 'Infinity'::float8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+	'4713-01-01 BC'::date, NULL, NULL, '0044-03-15 12:00 BC'::timestamp, '10000-01-01'::timestamptz, '-00:00:01'::interval, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+	NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 1, 1, 0.000000000000000000001, 1e-40::float4, 5e-324::float8, 0::money, true, ','::"char", '"'::char(5), ','::varchar(9), '"'::name, key, NULL, NULL, NULL, NULL,
+	NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, xmlelement(name b, '\x00ff'::bytea), NULL, NULL, NULL,
+	NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, repeat('"', 70000), repeat('x', 200000), repeat('é,', 50000), ',', '=1+1', E'\b\x01\x7f')
+	) v $$`
+
+// hostile are settings of roles and databases that change what values look like.
+const hostile = `
+DO $do$ DECLARE s text; BEGIN
+	FOREACH s IN ARRAY ARRAY['timezone TO ''America/New_York''', 'datestyle TO ''German, DMY''', 'intervalstyle TO sql_standard', 'extra_float_digits TO -5', 'bytea_output TO escape',
+		'xmlbinary TO hex', 'lc_monetary TO ''C.UTF-8''', 'quote_all_identifiers TO on', 'client_encoding TO latin1', 'statement_timeout TO ''1ms''',
+		'default_transaction_isolation TO serializable', 'default_transaction_read_only TO on'] LOOP
+		EXECUTE format('ALTER DATABASE %I SET %s', current_database(), s);
+	END LOOP; END $do$`
+
+func exported(t testing.TB, s *db.Source, key string) (string, int64) {
+	t.Helper()
+	var b bytes.Buffer
+	rows, err := s.Export(t.Context(), key, day, &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), rows
+}
+
+func sameAsCopy(t *testing.T, s *db.Source, url, key string) string {
+	t.Helper()
+	got, rows := exported(t, s, key)
+	want, count := copyCSV(t, url, "SELECT * FROM export_rows("+literal(key)+", '"+day.ISO()+"')")
+	if got != want {
+		t.Errorf("the bytes differ from COPY's (-copy +export):\n%s", cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+	}
+	if rows != count {
+		t.Errorf("%d rows, COPY counts %d", rows, count)
+	}
+	return got
+}
+
+func TestTheBytesAreThoseOfCopy(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, exportRows)
+	for _, key := range []string{"NASTY", "ROWS_1", "ROWS_5000", "EMPTY"} {
+		sameAsCopy(t, s, url, key)
+	}
+}
+
+func TestEveryCommonTypeIsWrittenAsCopyWritesItWhateverTheDatabaseIsSetTo(t *testing.T) {
+	t.Parallel()
+	_, url := world(t, `CREATE TABLE "Odd table" (); `+types)
+	want, _ := copyCSV(t, url, "SELECT * FROM export_rows('k', '2025-01-31')")
+	run(t, url, hostile)
+	s := source(t, url)
+	got, _ := exported(t, s, "k")
+	if got != want {
+		t.Errorf("the bytes differ from COPY's (-copy +export):\n%s", cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+	}
+}
+
+func TestZeroRowsGiveTheHeaderLine(t *testing.T) {
+	t.Parallel()
+	s, _ := world(t, exportRows)
+	if got, rows := exported(t, s, "EMPTY"); got != "a,b,c,d,e,f,g,h\n" || rows != 0 {
+		t.Errorf("got %q with %d rows", got, rows)
+	}
+}
+
+func TestOneColumnKeepsNullEmptyAndTheEndMarkApart(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE FUNCTION export_rows(text, date) RETURNS TABLE ("\." text) LANGUAGE sql STABLE AS
+		$$ VALUES (NULL), (''), ('\.'), ('\.x'), ('x'), (',') $$`)
+	if got := sameAsCopy(t, s, url, "k"); got != "\"\\.\"\n\n\"\"\n\"\\.\"\n\\.x\nx\n\",\"\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestEveryCharacterIsWrittenAsCopyWritesItAloneAndBetweenOthers(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE FUNCTION export_rows(text, date) RETURNS SETOF text LANGUAGE sql STABLE AS $$
+		SELECT repeat('a', before) || chr(c) || repeat('z', after) FROM generate_series(1, 383) c, generate_series(0, 17) before, (VALUES (0), (1), (9)) w(after) $$`)
+	sameAsCopy(t, s, url, "k")
+}
+
+func TestAFunctionWithoutColumnsIsWrittenAsCopyWritesIt(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE TYPE nothing AS (); CREATE FUNCTION export_rows(text, date) RETURNS SETOF nothing LANGUAGE sql STABLE AS $$ SELECT FROM generate_series(1, 3) $$`)
+	sameAsCopy(t, s, url, "k")
+}
+
+func TestTheFunctionMayBeNamedLikeAnything(t *testing.T) {
+	t.Parallel()
+	const odd = `"My ""schema"".x"."drop table; --"`
+	_, url := world(t, `CREATE SCHEMA "My ""schema"".x"; CREATE FUNCTION `+odd+`(text, date) RETURNS SETOF text LANGUAGE sql STABLE AS $$ SELECT $1 $$;
+		CREATE FUNCTION lower_case(text, date) RETURNS SETOF text LANGUAGE sql STABLE AS $$ SELECT 'lower' $$`)
+	for name, want := range map[string]string{odd: "k", "Lower_CASE": "lower", "public.lower_case": "lower"} {
+		s := source(t, url, func(c *db.SourceConfig) { c.Function = name })
+		if got, _ := exported(t, s, "k"); !strings.HasSuffix(got, "\n"+want+"\n") {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
+
+func TestAFunctionNameThatIsNoneIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", ".", "a.", ".a", "a.b.c", "a b", "f(); --", `"open`, `""`, "1a", "f;", "a-b", `"a"b`, strings.Repeat("x", 64), "\"\x00\""} {
+		if _, err := db.OpenSource(t.Context(), db.SourceConfig{URL: "postgres://localhost/x", Function: name}); err == nil {
+			t.Errorf("%q was accepted", name)
+		}
+	}
+}
+
+func TestKeysGoThroughVerbatim(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE FUNCTION export_rows(key text, d date) RETURNS TABLE (k text, d date) LANGUAGE sql STABLE AS $$ SELECT key, d $$; CREATE TABLE job_chunk()`)
+	run(t, url, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET standard_conforming_strings TO off', current_database()); END $$`)
+	for _, key := range []string{"O'Brien", "x') TO STDOUT; DROP TABLE job_chunk; --", `a\'b`, "$$", `E'\x27'`, "'||pg_sleep(5)||'", "%s", `x"y`, "價格", "$1", "\\", "{}", " "} {
+		got, _ := exported(t, s, key)
+		want := key
+		if strings.Contains(key, `"`) {
+			want = `"` + strings.ReplaceAll(key, `"`, `""`) + `"`
+		}
+		if got != "k,d\n"+want+",2025-01-31\n" {
+			t.Errorf("%q: got %q", key, got)
+		}
+	}
+	run(t, url, "SELECT * FROM job_chunk")
+}
