@@ -31,9 +31,9 @@ func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*exp
 
 const claimSQL = `
 with want as (
-    select job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) as w(job_id, chunk_key, claim_id)
+    select n, job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) with ordinality as w(job_id, chunk_key, claim_id, n)
 ), held as (
-    select c.job_id, c.chunk_key, w.claim_id as new_claim, c.status, c.claim_id, c.attempts, c.lock_owner, c.started_at,
+    select w.n, c.job_id, c.chunk_key, w.claim_id as new_claim, c.status, c.claim_id, c.attempts, c.lock_owner, c.started_at,
            c.lease_until, c.next_retry_at, c.upload_id, c.s3_object_key, c.row_count, c.byte_count, c.sha256
     from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
     order by c.job_id, c.chunk_key
@@ -44,7 +44,7 @@ with want as (
         lease_until = now() + $5::interval, next_retry_at = null,
         upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
     from held h join job j on j.job_id = h.job_id
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null and h.claim_id is distinct from h.new_claim
       and (h.status = 'PENDING'
            or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
            or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
@@ -54,41 +54,37 @@ with want as (
     insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
     select h.claim_id, h.job_id, h.chunk_key, j.run, h.attempts, h.lock_owner, h.started_at, 'LOST', 'WORKER_LOST',
            'the worker stopped renewing its lease'
-    from held h join taken t on t.claim_id = h.new_claim join job j on j.job_id = h.job_id
+    from held h join taken t on t.job_id = h.job_id and t.chunk_key = h.chunk_key and t.claim_id = h.new_claim join job j on j.job_id = h.job_id
     where h.status = 'RUNNING'
     on conflict do nothing
-), paid as (
-    delete from dispatch d using taken t where d.job_id = t.job_id and d.chunk_key = t.chunk_key
 )
-select h.new_claim::text, t.claim_id is not null, h.status, h.claim_id = h.new_claim, h.attempts, coalesce(h.started_at, now()), now(),
+select h.n, coalesce(t.claim_id = h.new_claim, false), case when t.claim_id is null then h.status else 'RUNNING' end, coalesce(h.claim_id = h.new_claim, false), h.attempts, coalesce(h.started_at, now()), now(),
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
        case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
-from held h join job j on j.job_id = h.job_id left join taken t on t.claim_id = h.new_claim`
+from held h join job j on j.job_id = h.job_id left join taken t on t.job_id = h.job_id and t.chunk_key = h.chunk_key`
 
 func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
 	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
-	index := make(map[string]int, len(asks))
 	answers := make([]claimAnswer, len(asks))
 	for i, a := range asks {
 		jobs[i], chunks[i], ids[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID
-		index[a.claimID] = i
 		answers[i].refusal = export.RefusedUnknown
 	}
-	rows, err := s.pool.Query(ctx, claimSQL, jobs, chunks, ids, s.Worker, s.Lease, s.MaxAttempts)
-	if err != nil {
-		return nil, err
-	}
 	var first []string
-	var r claimRow
-	_, err = pgx.ForEachRow(rows, r.targets(), func() error {
-		i := index[r.newClaim]
-		answers[i] = r.answer(asks[i])
-		if answers[i].claim != nil && r.first {
-			first = append(first, asks[i].ref.JobID)
-		}
-		return nil
+	var b pgx.Batch
+	b.Queue(claimSQL, jobs, chunks, ids, s.Worker, s.Lease, s.MaxAttempts).Query(func(rows pgx.Rows) error {
+		var r claimRow
+		_, err := pgx.ForEachRow(rows, r.targets(), func() error {
+			answers[r.n-1] = r.answer(asks[r.n-1])
+			if r.taken && r.first {
+				first = append(first, asks[r.n-1].ref.JobID)
+			}
+			return nil
+		})
+		return err
 	})
-	if err != nil {
+	b.Queue(paidSQL+`and (c.status = 'RUNNING' and c.claim_id = w.claim_id::uuid or c.status in ('DONE', 'DLQ', 'CANCELLED'))`, jobs, chunks, ids)
+	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, err
 	}
 	if len(first) > 0 {
@@ -109,12 +105,19 @@ func (s *Store) markStarted(ctx context.Context, jobs []string) error {
 	})
 }
 
+// paidSQL deletes the debts of chunks that were claimed or have ended; a guard follows. It is a statement of its own, after the one that locked
+// and changed the chunks: that one cannot see a debt that the sweeper wrote while it waited for the lock.
+const paidSQL = `
+delete from dispatch d
+using unnest($1::text[], $2::text[], $3::text[]) as w(job_id, chunk_key, claim_id) join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+where d.job_id = c.job_id and d.chunk_key = c.chunk_key `
+
 // claimRow is one row of claimSQL.
 type claimRow struct {
-	newClaim            string
+	n                   int
 	taken               bool
 	status              export.ChunkStatus
-	mine                *bool
+	mine                bool
 	attempts            int
 	heldStarted, now    time.Time
 	job                 export.ClaimJob
@@ -126,7 +129,7 @@ type claimRow struct {
 }
 
 func (r *claimRow) targets() []any {
-	return []any{&r.newClaim, &r.taken, &r.status, &r.mine, &r.attempts, &r.heldStarted, &r.now,
+	return []any{&r.n, &r.taken, &r.status, &r.mine, &r.attempts, &r.heldStarted, &r.now,
 		&r.job.CreatedAt, &r.job.Compression, &r.job.Reuse, &r.job.RequestID, &r.job.Traceparent, &r.first,
 		&r.prevClaim, &r.uploadID, &r.objectKey, &r.prevRows, &r.prevBytes, &r.prevSHA256}
 }
@@ -136,11 +139,11 @@ func (r *claimRow) answer(a claimAsk) claimAnswer {
 	switch {
 	case r.taken:
 		claim.Attempt, claim.StartedAt, claim.Previous = r.attempts+1, r.now, r.previous()
-	case r.mine != nil && *r.mine && r.status == export.Running:
+	case r.mine && r.status == export.Running:
 		claim.Attempt, claim.StartedAt = r.attempts, r.heldStarted
 	case r.status == export.Running:
 		return claimAnswer{refusal: export.RefusedRunning}
-	case r.status == export.RetryWait:
+	case r.status == export.RetryWait, r.status == export.Pending && r.mine: // a claim that was given back is not taken again
 		return claimAnswer{refusal: export.RefusedWaiting}
 	case r.status.Open():
 		return claimAnswer{refusal: export.RefusedEnding}

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +30,9 @@ func (s *Store) deadLetter(ctx context.Context, ref export.Ref, claimID string, 
 		}
 		err := tx.QueryRow(ctx, `select coalesce(ending, ''), on_failure, run, priority, request_id, traceparent, now() from job where job_id = $1 for update`, ref.JobID).
 			Scan(&j.ending, &j.onFailure, &j.run, &j.priority, &j.requestID, &j.traceparent, &j.now)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return export.ErrStale // removed: it ended long ago
+		}
 		if err != nil {
 			return fmt.Errorf("lock the job: %w", err)
 		}
@@ -45,7 +49,7 @@ func (s *Store) deadLetter(ctx context.Context, ref export.Ref, claimID string, 
 			select status, attempts, lock_owner, started_at from held where chunk_key = $2 and claim_id = $3::uuid `+guard,
 			ref.JobID, ref.ChunkKey(), claimID, failFast).Scan(&status, &attempts, &owner, &started)
 		switch {
-		case err == pgx.ErrNoRows:
+		case errors.Is(err, pgx.ErrNoRows):
 			return export.ErrStale
 		case err != nil:
 			return fmt.Errorf("lock the chunks: %w", err)
@@ -99,5 +103,5 @@ func failedMessage(ref export.Ref, attempts int, cause string) string {
 
 func queueOutbox(b *pgx.Batch, destination string, m export.Message) {
 	headers, _ := json.Marshal(m.Headers)
-	b.Queue(`insert into outbox (destination, headers, body) values ($1, $2, $3)`, destination, headers, m.Body)
+	b.Queue(`insert into outbox (destination, headers, body) values ($1, $2, $3)`, destination, string(headers), m.Body)
 }

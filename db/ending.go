@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"exportd/export"
 )
@@ -23,16 +24,18 @@ func (s *Store) Repin(ctx context.Context, jobID string, age time.Duration) (*ex
 	return s.pin(ctx, jobID, `outcome is not null and pinned_at < now() - $2::interval`, age)
 }
 
+// pin names the run that it saw: had it waited for the job's row while the job ended and was re-driven, its look at the chunks would be of the run before.
 func (s *Store) pin(ctx context.Context, jobID, guard string, args ...any) (*export.Ending, error) {
 	var e export.Ending
 	err := again(ctx, func(ctx context.Context) error {
 		return s.pool.QueryRow(ctx, `
+			with seen as materialized (select job_id, run from job where job_id = $1)
 			update job set pinned_at = now(), updated_at = now(), outcome = coalesce(outcome, case
 				when ending = 'CANCEL' then 'CANCELLED'
 				when ending = 'FAIL' or exists (select from job_chunk c where c.job_id = job.job_id and c.status = 'DLQ') then 'FAILED'
 				else 'COMPLETED' end)
-			where job_id = $1 and completed_at is null and `+guard+`
-			returning job_id, run, outcome`, append([]any{jobID}, args...)...).Scan(&e.JobID, &e.Run, &e.Outcome)
+			from seen where job.job_id = seen.job_id and job.run = seen.run and completed_at is null and `+guard+`
+			returning job.job_id, job.run, outcome`, append([]any{jobID}, args...)...).Scan(&e.JobID, &e.Run, &e.Outcome)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -69,7 +72,7 @@ func (s *Store) End(ctx context.Context, e export.Ending) error {
 				done = c.done, failed = c.failed, cancelled = c.cancelled, files_reused = c.reused, row_count = c.row_count, byte_count = c.byte_count,
 				error_message = case when j.outcome = 'FAILED' then coalesce(j.error_message, c.first_error) else j.error_message end
 			from (select c.*, (
-				select format('Chunk failed after %s attempt%s: key=%s date=%s: %s', attempts, case when attempts = 1 then '' else 's' end, key, effective_date, error_message)
+				select format('Chunk failed after %s attempt%s: key=%s date=%s: %s', attempts, case when attempts = 1 then '' else 's' end, key, to_char(effective_date, 'YYYY-MM-DD'), error_message)
 				from job_chunk where job_id = $1 and status = 'DLQ' order by completed_at, chunk_key limit 1) as first_error
 				from job j cross join lateral (`+countsSQL+`) c where j.job_id = $1) c
 			where j.job_id = $1 and j.run = $2 and j.outcome = $3 and j.completed_at is null`, e.JobID, e.Run, e.Outcome)
@@ -93,15 +96,27 @@ func (s *Store) Cancel(ctx context.Context, tenant, jobID string) error {
 		case outcome != "":
 			return fmt.Errorf("job %s is %s: %w", jobID, status, export.ErrEnded)
 		}
-		if err := lockChunks(ctx, tx, jobID, export.Pending, export.RetryWait); err != nil {
+		if _, err := tx.Exec(ctx, `update job set ending = 'CANCEL', status = 'CANCELLING', updated_at = now() where job_id = $1`, jobID); err != nil {
 			return err
 		}
-		var b pgx.Batch
-		b.Queue(cancelWaitingSQL, jobID)
-		b.Queue(`update job set ending = 'CANCEL', status = 'CANCELLING', updated_at = now() where job_id = $1`, jobID)
-		b.Queue(`delete from dispatch where job_id = $1`, jobID)
-		return tx.SendBatch(ctx, &b).Close()
+		_, err = cancelWaiting(ctx, tx, jobID)
+		return err
 	})
+}
+
+// cancelWaiting cancels what has not started of an ending job, whose lock the caller holds.
+func cancelWaiting(ctx context.Context, tx pgx.Tx, jobID string) (n int64, err error) {
+	if err := lockChunks(ctx, tx, jobID, export.Pending, export.RetryWait); err != nil {
+		return 0, err
+	}
+	var b pgx.Batch
+	b.Queue(cancelWaitingSQL, jobID).Exec(func(tag pgconn.CommandTag) error {
+		n = tag.RowsAffected()
+		return nil
+	})
+	b.Queue(`delete from dispatch where job_id = $1`, jobID)
+	err = tx.SendBatch(ctx, &b).Close()
+	return n, err
 }
 
 // Redrive brings the dead-lettered and cancelled chunks of an ended FAILED or CANCELLED job back, with all their attempts, and answers how many.
@@ -128,7 +143,8 @@ func (s *Store) Redrive(ctx context.Context, tenant, jobID string) (n int, err e
 		b.Queue(`insert into dispatch (job_id, chunk_key, state, rank)
 			select c.job_id, c.chunk_key, 'READY', v.now + row_number() over (order by c.chunk_key) * (2520 / (j.priority + 1))
 			from job_chunk c join job j using (job_id) cross join (select `+virtualTime+` as now) v
-			where c.job_id = $1 and c.status in ('DLQ', 'CANCELLED') order by c.chunk_key`, jobID)
+			where c.job_id = $1 and c.status in ('DLQ', 'CANCELLED') order by c.chunk_key
+			on conflict (job_id, chunk_key) do update set debt_id = default, state = 'READY', rank = excluded.rank, due_at = excluded.due_at, sent_at = null, sends = 0, error = null`, jobID)
 		b.Queue(`update job_chunk set status = 'PENDING', attempts = 0, completed_at = null, error_code = null, error_message = null
 			where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID)
 		return tx.SendBatch(ctx, &b).Close()

@@ -96,8 +96,6 @@ with want as (
     from held h join want w on w.n = h.n
     where c.job_id = w.job_id and c.chunk_key = w.chunk_key and h.status = 'RUNNING'
     returning w.*
-), paid as (
-    delete from dispatch d using ended e where d.job_id = e.job_id and d.chunk_key = e.chunk_key
 ), cached as (
     insert into file_cache as f (bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id)
     select distinct on (object_key) $12, object_key, $13, row_count, byte_count, sha256, etag, file_claim, file_started, job_id
@@ -122,8 +120,19 @@ func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
 			fileClaims[i], fileStarts[i] = &a.file.ClaimID, &a.file.ClaimStartedAt
 		}
 	}
-	rows, err := s.pool.Query(ctx, doneSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, etags, reused, fileClaims, fileStarts, s.Bucket, s.Function)
-	return marks(len(asks), rows, err)
+	return s.settle(ctx, w, export.Done, doneSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, etags, reused, fileClaims, fileStarts, s.Bucket, s.Function)
+}
+
+// settle runs sql, which answers the ordinals of the requests that it met, and deletes the debts of those whose chunk is now in the state to.
+func (s *Store) settle(ctx context.Context, w columns, to export.ChunkStatus, sql string, args ...any) (met []bool, err error) {
+	var b pgx.Batch
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
+		met, err = marks(len(w.claims), rows, nil)
+		return err
+	})
+	b.Queue(paidSQL+`and c.claim_id = w.claim_id::uuid and c.status = $4`, w.jobs, w.chunks, w.claims, to)
+	err = s.pool.SendBatch(ctx, &b).Close()
+	return met, err
 }
 
 type releaseAsk struct {
@@ -164,12 +173,11 @@ with want as (
     from held h join want w on w.n = h.n join job j on j.job_id = w.job_id
     where c.job_id = w.job_id and c.chunk_key = w.chunk_key and h.status = 'RUNNING'
     returning w.*, c.status, h.attempts, h.started_at, h.lock_owner, j.run
-), paid as (
-    delete from dispatch d using ended e where d.job_id = e.job_id and d.chunk_key = e.chunk_key and e.status = 'CANCELLED'
 ), owed as (
     insert into dispatch as d (job_id, chunk_key, state, rank, due_at)
     select job_id, chunk_key, 'WAIT', 0, now() + delay from ended where status <> 'CANCELLED' order by job_id, chunk_key
-    on conflict (job_id, chunk_key) do update set state = 'WAIT', due_at = excluded.due_at
+    on conflict (job_id, chunk_key) do update -- the sweeper owed a run of the chunk while its lease was over: that is another debt, of no concern any more
+    set debt_id = default, state = 'WAIT', due_at = excluded.due_at, sent_at = null, sends = 0, error = null
 ), noted as (
     insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
     select claim_id, job_id, chunk_key, run, attempts, lock_owner, started_at,
@@ -191,8 +199,7 @@ func (s *Store) releaseAll(ctx context.Context, asks []releaseAsk) ([]bool, erro
 			codes[i], messages[i] = &a.why.Code, &text
 		}
 	}
-	rows, err := s.pool.Query(ctx, releaseSQL, w.jobs, w.chunks, w.claims, refunds, delays, codes, messages)
-	return marks(len(asks), rows, err)
+	return s.settle(ctx, w, export.ChunkCancelled, releaseSQL, w.jobs, w.chunks, w.claims, refunds, delays, codes, messages)
 }
 
 // columns are the arrays that name the claims of a group.

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -74,25 +75,33 @@ func (s *Store) EndExpired(ctx context.Context, e export.ExpiredClaim) error {
 
 // CancelLeftovers cancels the waiting chunks of ending jobs: those that were settled to wait while the order to end was on its way.
 func (s *Store) CancelLeftovers(ctx context.Context) (n int64, err error) {
-	err = again(ctx, func(ctx context.Context) error {
-		tag, err := s.pool.Exec(ctx, `
-			with left_over as (
-			    select c.job_id, c.chunk_key from job j join job_chunk c on c.job_id = j.job_id
-			    where j.completed_at is null and j.ending is not null and c.status in ('PENDING', 'RETRY_WAIT')
-			    order by c.job_id, c.chunk_key limit 10000
-			    for update of c skip locked
-			), cancelled as (
-			    update job_chunk c set status = 'CANCELLED', completed_at = now(), next_retry_at = null
-			    from left_over l where c.job_id = l.job_id and c.chunk_key = l.chunk_key
-			    returning c.job_id, c.chunk_key
-			), paid as (
-			    delete from dispatch d using cancelled l where d.job_id = l.job_id and d.chunk_key = l.chunk_key
-			)
-			select from cancelled`)
-		n = tag.RowsAffected()
-		return err
-	})
-	return n, err
+	rows, err := s.pool.Query(ctx, `
+		select job_id from job j where completed_at is null and ending is not null
+		and exists (select from job_chunk c where c.job_id = j.job_id and c.status in ('PENDING', 'RETRY_WAIT')) limit 100`)
+	if err != nil {
+		return 0, err
+	}
+	jobs, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range jobs {
+		var cancelled int64
+		err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
+			// Under the job's lock, or a re-drive that comes between the look and the deed would be undone.
+			tag, err := tx.Exec(ctx, `select from job where job_id = $1 and completed_at is null and ending is not null for update skip locked`, id)
+			if err != nil || tag.RowsAffected() == 0 {
+				return err
+			}
+			cancelled, err = cancelWaiting(ctx, tx, id)
+			return err
+		})
+		if err != nil {
+			return n, fmt.Errorf("cancel what is left of job %s: %w", id, err)
+		}
+		n += cancelled
+	}
+	return n, nil
 }
 
 // Unfinished lists jobs that are ready to end, or were pinned longer than age ago and have not ended. Empty while another process looks.
@@ -140,7 +149,7 @@ func (s *Store) Expire(ctx context.Context, retention time.Duration) (more bool,
 		}
 		more = keys.RowsAffected() == 1000 || len(jobs) == batch
 		var b pgx.Batch
-		for _, table := range []string{"job_chunk", "chunk_attempt", "job"} {
+		for _, table := range []string{"job_chunk", "dispatch", "chunk_attempt", "job"} {
 			b.Queue(`delete from `+table+` where job_id = any($1)`, jobs)
 		}
 		return tx.SendBatch(ctx, &b).Close()
