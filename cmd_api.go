@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"exportd/api"
+	"exportd/broker"
+	"exportd/db"
+	"exportd/export"
+	"exportd/s3out"
+)
+
+type apiCommand struct {
+	Database databaseConfig `embed:""`
+	Source   functionConfig `embed:""`
+	Broker   brokerConfig   `embed:""`
+	S3       s3Config       `embed:""`
+	HTTP     httpConfig     `embed:""`
+	Lease    leaseConfig    `embed:""`
+
+	StopWithStdin bool `flagonly:"" hidden:"" help:"Stop when standard input ends."`
+}
+
+func (c *apiCommand) check(f *faults) {
+	c.Database.check(f)
+	c.Database.checkPool(f, 0)
+	c.Source.check(f)
+	c.Broker.check(f)
+	c.S3.check(f)
+	c.HTTP.check(f)
+	c.Lease.check(f)
+}
+
+func (c *apiCommand) run(ctx context.Context, p *process) error {
+	if c.StopWithStdin {
+		ctx = stopWithStdin(ctx, p.stdin)
+	}
+	closing := &closers{log: p.log}
+	defer closing.run()
+
+	store, err := db.Open(ctx, storeConfig(c.Database, c.Source, c.Broker, c.S3, c.Lease, p.log))
+	if err != nil {
+		return err
+	}
+	closing.add("database", func() error { store.Close(); return nil })
+	bucket, err := s3out.Open(ctx, c.S3.config(0, p.log))
+	if err != nil {
+		return err
+	}
+	closing.add("bucket", func() error { bucket.Close(); return nil })
+	listener, err := net.Listen("tcp", c.HTTP.Addr)
+	if err != nil {
+		return fmt.Errorf("serve http: %w", err)
+	}
+
+	relay := startRelay(ctx, c.Broker, store, closing, p.log)
+	startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, p.log)
+
+	metrics := newMetrics()
+	metrics.relay(relay)
+	server := api.New(api.Config{
+		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
+		S3BasePath: bucket.URI(c.S3.BasePath), Tokens: c.HTTP.tokens, Wake: wake(relay),
+		Checks:  checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
+		Metrics: metrics.Registry, Log: p.log, Version: buildVersion().version,
+	})
+	announce(p.stdout, listener)
+	p.log.Info("api started", "version", buildVersion().version, "addr", listener.Addr().String(), "database", c.Database.URL.redacted(), "bucket", c.S3.Bucket)
+	return server.Serve(ctx, listener)
+}
+
+// checks are the dependencies that /readyz names.
+func checks(store *db.Store, bucket *s3out.Store, b brokerConfig, broker func(context.Context) error) []api.Check {
+	list := []api.Check{{Name: "database", Check: store.Ping}, {Name: "s3", Check: bucket.Probe}}
+	if b.used() {
+		list = append(list, api.Check{Name: "broker", Check: broker})
+	}
+	return list
+}
+
+// answers says whether a broker takes the login.
+func answers(ctx context.Context, cfg broker.Config) error {
+	if faults := broker.Check(ctx, cfg); len(faults) > 0 {
+		return errors.New(strings.Join(faults, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// newLogger writes JSON, or text when w is a terminal and no format was asked for.
+func newLogger(w io.Writer, cfg logConfig) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.level()}
+	if cfg.Format == "text" || cfg.Format == "" && isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"exportd/broker"
+	"exportd/consumer"
+	"exportd/db"
+	"exportd/s3out"
+)
+
+// closers are what a command has to close at its end, backwards, each named for the log.
+type closers struct {
+	log  *slog.Logger
+	list []closer
+}
+
+type closer struct {
+	name  string
+	close func() error
+}
+
+func (c *closers) add(name string, close func() error) { c.list = append(c.list, closer{name, close}) }
+
+func (c *closers) run() {
+	for _, it := range slices.Backward(c.list) {
+		if err := it.close(); err != nil {
+			c.log.Warn("close", "what", it.name, "error", err)
+		}
+	}
+}
+
+// background runs do until the closers are run, and then waits for it. It outlives the signal that ends ctx: what others still need is closed after them.
+func (c *closers) background(ctx context.Context, name string, do func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(ctx)
+	}()
+	c.add(name, func() error {
+		cancel()
+		<-done
+		return nil
+	})
+}
+
+// workerName is unique per process start, so that a restarted process is another worker.
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:8]))
+}
+
+// storeConfig puts together what the store needs from several groups.
+func storeConfig(d databaseConfig, s functionConfig, b brokerConfig, o s3Config, l leaseConfig, log *slog.Logger) db.Config {
+	return db.Config{
+		URL: string(d.URL), Pool: d.Pool, Worker: workerName(),
+		Lease: l.Lease, MaxAttempts: l.MaxAttempts,
+		RepublishAfter: b.Again, Backlog: b.Backlog, Parking: b.used(),
+		Bucket: o.Bucket, Function: s.Function, Log: log,
+	}
+}
+
+func (c brokerConfig) config(log *slog.Logger) broker.Config {
+	return broker.Config{URLs: c.URLs, User: c.User, Password: string(c.Password), CAFile: c.CAFile, Log: log}
+}
+
+func (c s3Config) config(concurrency int, log *slog.Logger) s3out.Config {
+	pathStyle := c.pathStyle()
+	return s3out.Config{
+		Bucket: c.Bucket, BasePath: c.BasePath, Endpoint: c.Endpoint, Region: c.Region, PathStyle: &pathStyle, CreateBucket: c.Create,
+		PartSize: int(c.PartSize), Concurrency: concurrency, Log: log,
+	}
+}
+
+// startRelay publishes what is owed, on a connection of its own. Without a broker there is nothing to relay and it returns nil.
+func startRelay(ctx context.Context, c brokerConfig, store *db.Store, closing *closers, log *slog.Logger) *broker.Relay {
+	if !c.used() {
+		return nil
+	}
+	publisher := broker.NewPublisher(c.config(log))
+	closing.add("publisher", func() error { publisher.Close(); return nil })
+	relay := broker.NewRelay(broker.RelayConfig{Store: store, Publisher: publisher, WorkQueue: c.Work, ParkingQueue: c.Parking, Log: log})
+	closing.background(ctx, "relay", relay.Run)
+	return relay
+}
+
+// wake is relay.Wake, also where there is no relay.
+func wake(relay *broker.Relay) func() {
+	if relay == nil {
+		return func() {}
+	}
+	return relay.Wake
+}
+
+// startRepairs starts what runs in every process: whatever dies, somebody ends its jobs and takes its chunks over.
+func startRepairs(ctx context.Context, l leaseConfig, store *db.Store, bucket *s3out.Store, basePath string, wake func(), closing *closers, log *slog.Logger) *consumer.Finisher {
+	finisher := consumer.NewFinisher(store, objects{bucket}, basePath, bucket.URI, log)
+	closing.background(ctx, "finisher", finisher.Run)
+	sweeper := &consumer.Sweeper{
+		Store: store, Objects: objects{bucket}, Finisher: finisher, Lease: l.Lease, Wake: wake, Interval: l.Sweep, Retention: l.Retention, Log: log,
+	}
+	closing.background(ctx, "sweeper", sweeper.Run)
+	return finisher
+}
+
+// stopWithStdin ends the command when its standard input does: how a parent makes sure that its children do not outlive it.
+func stopWithStdin(ctx context.Context, stdin io.Reader) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin) // its end, however it comes, is what is waited for
+		cancel()
+	}()
+	return ctx
+}
+
+// announce says on standard output where a command serves: with port 0 nobody else knows.
+func announce(w io.Writer, l net.Listener) {
+	fmt.Fprintf(w, "listening on http://%s\n", l.Addr())
+}
