@@ -79,6 +79,7 @@ func New(c Config) *API {
 	h := a.huma()
 	a.registerSubmit(h)
 	a.registerJob(h)
+	documentProbes(h.OpenAPI())
 	a.serveOpenAPI(h.OpenAPI())
 	return a
 }

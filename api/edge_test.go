@@ -26,9 +26,8 @@ func TestRequestIDIsTheCallersIfSane(t *testing.T) {
 		t.Errorf("the same id %q twice", a)
 	}
 	// Line breaks cannot come over the wire, but through a handler in front.
-	status, _ := setupHandler()(oneChunk, map[string]string{"X-Request-Id": "a\r\nSet-Cookie: x"})
-	if status != 202 {
-		t.Errorf("%d", status)
+	if status, body := setupHandler()("", map[string]string{"X-Request-Id": "a\r\nSet-Cookie: x"}); status != 400 || strings.Contains(body, "Cookie") {
+		t.Errorf("%d %s", status, body)
 	}
 }
 
@@ -63,6 +62,25 @@ func TestEveryAnswerHasItsSafetyHeaders(t *testing.T) {
 			if a.Header.Get(name) != want {
 				t.Errorf("%s %s: %s is %q", a.Request.Method, a.Request.URL, name, a.Header.Get(name))
 			}
+		}
+	}
+}
+
+func TestMalformedTraceparentIsDropped(t *testing.T) {
+	t.Parallel()
+	w := setup(t, nil)
+	for _, bad := range []string{
+		"x", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+		"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333-001",
+	} {
+		if a := w.do("POST", "/jobs", oneChunk, "traceparent", bad); a.StatusCode != 202 {
+			t.Errorf("%s: %d", bad, a.StatusCode)
+		}
+	}
+	for _, s := range w.store.all() {
+		if s.req.Traceparent != "" {
+			t.Errorf("stored %q", s.req.Traceparent)
 		}
 	}
 }

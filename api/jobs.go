@@ -16,6 +16,8 @@ import (
 
 // jobView is a job as its owner sees it.
 type jobView struct {
+	_ struct{} `additionalProperties:"true"`
+
 	JobID     string `json:"jobId" example:"J20260102_000123"`
 	Status    string `json:"status" enum:"SUBMITTED,IN_PROGRESS,CANCELLING,COMPLETED,FAILED,CANCELLED"`
 	Total     int    `json:"total" example:"3" doc:"Chunks; the six counts that follow add up to it."`

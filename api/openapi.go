@@ -34,6 +34,20 @@ func (a *API) serveOpenAPI(spec *huma.OpenAPI) {
 	a.engine.GET("/openapi.json", func(c *gin.Context) { c.Data(http.StatusOK, "application/json; charset=utf-8", body) })
 }
 
+// documentProbes adds what is served beside the operations, and needs no token.
+func documentProbes(spec *huma.OpenAPI) {
+	for _, p := range []struct{ path, id, summary, media string }{
+		{healthPath, "getHealth", "Is the process alive (asks no dependency)", "application/json"},
+		{readyPath, "getReadiness", "Can it work: each dependency by name; 503 when one is down", "application/json"},
+		{metricsPath, "getMetrics", "Prometheus metrics", "text/plain"},
+	} {
+		spec.AddOperation(&huma.Operation{
+			OperationID: p.id, Method: http.MethodGet, Path: p.path, Summary: p.summary, Tags: []string{"probes"}, Security: []map[string][]string{{}},
+			Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{p.media: {}}}},
+		})
+	}
+}
+
 type responseDocs map[string]*huma.Response
 
 // responses documents answers: pairs of status and description.

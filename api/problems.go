@@ -15,6 +15,8 @@ import (
 
 // problem is an error as clients see it: RFC 9457.
 type problem struct {
+	_ struct{} `additionalProperties:"true"`
+
 	Type      string  `json:"type" example:"/problems/validation" doc:"Stable name of the kind of problem."`
 	Title     string  `json:"title" example:"The request is not valid" doc:"The kind in words."`
 	Status    int     `json:"status" example:"400"`

@@ -208,11 +208,14 @@ func checked(r *reader, into *string, check func(string) error) {
 
 // normalise makes the items of the collected chunks. All dates share one array.
 func (d *decoder) normalise() {
-	sorted := slices.Clone(d.order)
-	slices.Sort(sorted)
-	rank := make([]int, len(sorted))
-	for n, key := range sorted {
-		rank[d.keys[key]] = n
+	byKey := make([]int, len(d.order)) // numbers of the keys, in the order of the keys
+	for n := range byKey {
+		byKey[n] = n
+	}
+	slices.SortFunc(byKey, func(a, b int) int { return strings.Compare(d.order[a], d.order[b]) })
+	rank := make([]int, len(byKey))
+	for place, n := range byKey {
+		rank[n] = place
 	}
 	for i, c := range d.chunks {
 		d.chunks[i] = number(rank[c.key()], c.date())
@@ -221,13 +224,13 @@ func (d *decoder) normalise() {
 	d.chunks = slices.Compact(d.chunks)
 
 	dates := make([]Date, len(d.chunks))
-	d.Items = make([]Item, 0, len(sorted))
+	d.Items = make([]Item, 0, len(byKey))
 	for from := 0; from < len(d.chunks); {
 		to := from
 		for ; to < len(d.chunks) && d.chunks[to].key() == d.chunks[from].key(); to++ {
 			dates[to] = d.chunks[to].date()
 		}
-		d.Items = append(d.Items, Item{Key: sorted[d.chunks[from].key()], Dates: dates[from:to:to]})
+		d.Items = append(d.Items, Item{Key: d.order[byKey[d.chunks[from].key()]], Dates: dates[from:to:to]})
 		from = to
 	}
 }

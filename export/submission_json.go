@@ -177,17 +177,14 @@ func (r *reader) str() (string, bool) {
 func (r *reader) text() (s string, whole bool) {
 	r.at++
 	start := r.at
-	for {
-		switch r.json[r.at] {
-		case '"':
-			s = r.json[start:r.at]
-			r.at++
-			return s, true
-		case '\\':
-			return r.escaped(start)
-		}
-		r.at++
+	r.at += strings.IndexByte(r.json[start:], '"')
+	s = r.json[start:r.at]
+	if i := strings.IndexByte(s, '\\'); i >= 0 {
+		r.at = start + i
+		return r.escaped(start)
 	}
+	r.at++
+	return s, true
 }
 
 var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
