@@ -5,6 +5,9 @@ import (
 	"sync"
 
 	"github.com/go-stomp/stomp/v3"
+	"github.com/go-stomp/stomp/v3/frame"
+
+	"exportd/export"
 )
 
 // Delivery is a message in hand. Whoever took it from Subscriber.Deliveries owes it one Ack.
@@ -19,16 +22,24 @@ type Delivery struct {
 }
 
 func newDelivery(l *line, m *stomp.Message) *Delivery {
-	d := &Delivery{Body: m.Body, Headers: make(map[string]string, m.Header.Len()), msg: m, line: l}
-	for i := range m.Header.Len() {
-		k, v := m.Header.GetAt(i)
-		if _, repeated := d.Headers[k]; !repeated { // STOMP: the first one counts
-			d.Headers[k] = v
-		}
-	}
+	d := &Delivery{Body: m.Body, Headers: headersOf(m.Header), msg: m, line: l}
 	d.Redelivered = d.Headers["redelivered"] == "true"
 	return d
 }
+
+func headersOf(h *frame.Header) map[string]string {
+	headers := make(map[string]string, h.Len())
+	for i := range h.Len() {
+		k, v := h.GetAt(i)
+		if _, repeated := headers[k]; !repeated { // STOMP: the first one counts
+			headers[k] = v
+		}
+	}
+	return headers
+}
+
+// Message is what was sent, for passing it on.
+func (d *Delivery) Message() export.Message { return export.Message{Body: d.Body, Headers: d.Headers} }
 
 // Ack tells the broker that the message is done with. Call it after the database committed. Only the first call does anything. If the connection
 // that delivered has ended, nothing is sent and the message comes back: to another connection its ack would be an error that costs everything
