@@ -34,15 +34,6 @@ func (e *Invalid) Error() string {
 	return text
 }
 
-// Add adds a fault that was found beside the body's own.
-func (e *Invalid) Add(pointer, detail string) {
-	if len(e.Faults) >= MaxFaults {
-		e.More++
-		return
-	}
-	e.Faults = append(e.Faults, Fault{Pointer: pointer, Detail: detail})
-}
-
 // step is one part of a path into the body: a member's name, or the index of an element when the name is empty.
 type step struct {
 	name  string

@@ -57,7 +57,7 @@ func (r *reader) faultf(format string, args ...any) {
 		r.bad.More++
 		return
 	}
-	r.bad.Add(pointer(r.path), fmt.Sprintf(format, args...))
+	r.bad.Faults = append(r.bad.Faults, Fault{pointer(r.path), fmt.Sprintf(format, args...)})
 }
 
 func (r *reader) push(s step) { r.path = append(r.path, s) }
