@@ -27,7 +27,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beExportd) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	s3test.Stop()
+	os.Exit(code)
 }
 
 // world is what one test has to itself: a database, two queues, a bucket, and the environment that names them.
