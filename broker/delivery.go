@@ -85,9 +85,9 @@ func (l *line) ack(m *stomp.Message) error {
 	return translate(err)
 }
 
-func (l *line) handedOut() {
+func (l *line) handedOut(n int) {
 	l.mu.Lock()
-	l.handed++
+	l.handed += n
 	l.signal()
 	l.mu.Unlock()
 }

@@ -84,12 +84,10 @@ func (s *Subscriber) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open connects and subscribes. The barrier proves that the broker accepted the subscription.
+// open connects and subscribes. The barrier proves that the broker accepted the subscription. Messages may be handed out and acked before it: from the
+// subscription on, the line is one that Close must finish well.
 func (s *Subscriber) open(ctx context.Context, share int) (*line, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go s.cancelWhenDrained(ctx, cancel)
-	c, err := s.dialer.dial(ctx)
+	c, err := s.dialUnlessDrained(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +102,20 @@ func (s *Subscriber) open(ctx context.Context, share int) (*line, error) {
 	l.holding = s.drained
 	s.mu.Unlock()
 	go s.pump(l)
-	ctx, cancelBarrier := context.WithTimeout(ctx, loginTimeout)
-	defer cancelBarrier()
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
 	if err := c.barrier(ctx); err != nil {
 		s.forget(l)
 		return nil, err
 	}
 	return l, nil
+}
+
+func (s *Subscriber) dialUnlessDrained(ctx context.Context) (*conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go s.cancelWhenDrained(ctx, cancel)
+	return s.dialer.dial(ctx)
 }
 
 func (s *Subscriber) cancelWhenDrained(ctx context.Context, cancel context.CancelFunc) {

@@ -140,6 +140,13 @@ func (s *Subscriber) Close(ctx context.Context) error {
 	if !started {
 		return nil
 	}
+	defer context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, l := range s.lines {
+			l.conn.kill()
+		}
+	})()
 	<-s.done
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,13 +176,21 @@ func (s *Subscriber) feed(ctx context.Context) {
 		if drained {
 			return
 		}
+		if next != nil {
+			next.line.handedOut(1) // before it is: its ack may come at once
+		}
 		select {
 		case out <- next:
-			next.line.handedOut()
 			s.unqueue(func(d *Delivery) bool { return d == next })
+			continue
 		case <-s.arrived:
 		case <-changed:
 		case <-ctx.Done():
+		}
+		if next != nil {
+			next.line.handedOut(-1)
+		}
+		if ctx.Err() != nil {
 			return
 		}
 	}
