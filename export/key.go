@@ -21,7 +21,7 @@ func CheckKey(key string) error {
 			return fmt.Errorf("holds the unprintable character %U", r)
 		}
 	}
-	if n := len(EncodeKey(key)); n > MaxEncodedKey {
+	if n := encodedLen(key); n > MaxEncodedKey {
 		return fmt.Errorf("has %d bytes once encoded for the file name; at most %d are allowed", n, MaxEncodedKey)
 	}
 	return nil
