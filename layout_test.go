@@ -33,8 +33,11 @@ var (
 	// vendorsOfDemo: the demo loads sample data into a database of its own; the tests of the whole look into theirs.
 	vendorsOfDemo = []string{"github.com/jackc/pgx"}
 
-	// wiring may import every package of ours.
+	// wiring may import every package of ours, and its tests every vendor.
 	wiring = []string{".", "demo", "e2e"}
+
+	// consumer stands between the adapters, so its tests from outside run it on the real ones.
+	testedWhole = "consumer_test"
 
 	// leaves import the standard library only, so that all others may import them.
 	leaves = []string{"export", "migrations", "activemq"}
@@ -81,8 +84,9 @@ func checkFile(name string, file *ast.File) (breaches []string) {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		ours, isOurs := strings.CutPrefix(imported, "exportd/")
 		target, _, _ := strings.Cut(ours, "/")
+		whole := isTest && (slices.Contains(wiring, top) || file.Name.Name == testedWhole)
 		switch {
-		case slices.Contains(wiring, top):
+		case slices.Contains(wiring, top) || whole:
 		case isOurs && target == top:
 		case slices.Contains(leaves, top) && !isTest && (isOurs || !standard(imported)):
 			breach("%s imports the standard library only, not %s", top, imported)
@@ -90,7 +94,7 @@ func checkFile(name string, file *ast.File) (breaches []string) {
 			breach("%s must not import %s: adapters import export and never each other", top, imported)
 		}
 		for prefix, owner := range vendors {
-			excepted := (top == "demo" || top == "e2e") && slices.Contains(vendorsOfDemo, prefix) || isTest && top == "."
+			excepted := (top == "demo" || top == "e2e") && slices.Contains(vendorsOfDemo, prefix) || whole
 			if strings.HasPrefix(imported, prefix) && top != owner && !excepted {
 				breach("%s belongs to %s; nobody else may import it", imported, owner)
 			}
@@ -139,6 +143,7 @@ func TestLayoutCheckFindsEachKindOfBreach(t *testing.T) {
 		{"broker/brokertest/a.go", `package brokertest; import "exportd/db/dbtest"`, "never each other"},
 		{"db/a_test.go", `package db_test; import "exportd/s3out"`, "never each other"},
 		{"consumer/a.go", `package consumer; import "exportd/demo"`, "never each other"},
+		{"consumer/a_test.go", `package consumer; import "exportd/db"`, "never each other"},
 		{"api/a.go", `package api; import "github.com/jackc/pgx/v5/pgxpool"`, "belongs to db"},
 		{"consumer/a.go", `package consumer; import "github.com/aws/aws-sdk-go-v2/service/s3"`, "belongs to s3out"},
 		{"wire.go", `package main; import "github.com/go-stomp/stomp/v3"`, "belongs to broker"},
@@ -157,15 +162,17 @@ func TestLayoutCheckFindsEachKindOfBreach(t *testing.T) {
 func TestLayoutCheckAllowsWhatIsMeant(t *testing.T) {
 	tree := fstest.MapFS{}
 	for name, source := range map[string]string{
-		"main.go":           `package main; import "os"; func main() { os.Exit(0) }`,
-		"wire.go":           `package main; import ("exportd/api"; "exportd/db"; "exportd/demo")`,
-		"whole_test.go":     `package main; import "github.com/jackc/pgx/v5"`,
-		"demo/demo.go":      `package demo; import ("exportd/db/pglocal"; "exportd/broker/embedded"; "github.com/jackc/pgx/v5")`,
-		"db/a.go":           `package db; import ("exportd/export"; "exportd/migrations"; "github.com/jackc/pgx/v5")`,
-		"db/dbtest/a.go":    `package dbtest; import ("exportd/db"; "github.com/jackc/pgx/v5")`,
-		"db/a_test.go":      `package db_test; import ("os"; "testing"); func TestMain(m *testing.M) { os.Exit(m.Run()) }`,
-		"export/a_test.go":  `package export_test; import ("exportd/export"; "pgregory.net/rapid")`,
-		"testdata/bad/a.go": `package util`,
+		"main.go":            `package main; import "os"; func main() { os.Exit(0) }`,
+		"wire.go":            `package main; import ("exportd/api"; "exportd/db"; "exportd/demo")`,
+		"whole_test.go":      `package main; import "github.com/jackc/pgx/v5"`,
+		"demo/demo.go":       `package demo; import ("exportd/db/pglocal"; "exportd/broker/embedded"; "github.com/jackc/pgx/v5")`,
+		"db/a.go":            `package db; import ("exportd/export"; "exportd/migrations"; "github.com/jackc/pgx/v5")`,
+		"db/dbtest/a.go":     `package dbtest; import ("exportd/db"; "github.com/jackc/pgx/v5")`,
+		"db/a_test.go":       `package db_test; import ("os"; "testing"); func TestMain(m *testing.M) { os.Exit(m.Run()) }`,
+		"export/a_test.go":   `package export_test; import ("exportd/export"; "pgregory.net/rapid")`,
+		"consumer/a_test.go": `package consumer_test; import ("exportd/db/dbtest"; "github.com/jackc/pgx/v5")`,
+		"e2e/a_test.go":      `package e2e; import ("exportd/s3out/s3test"; "github.com/jackc/pgx/v5")`,
+		"testdata/bad/a.go":  `package util`,
 	} {
 		tree[name] = &fstest.MapFile{Data: []byte(source)}
 	}
