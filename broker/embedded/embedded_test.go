@@ -34,10 +34,10 @@ func listen(t testing.TB, opts embedded.Options) *embedded.Broker {
 }
 
 func TestEmbeddedBrokerConforms(t *testing.T) {
-	opts := embedded.Options{User: "admin", Password: "admin"}
+	opts := embedded.Options{User: "admin", Password: `p:a\s s=ü`}
 	server := func(t testing.TB) brokertest.Server {
 		b := listen(t, opts)
-		return brokertest.Server{Name: "embedded", URLs: []string{b.URL()}, User: "admin", Password: "admin", Private: controls{b}}
+		return brokertest.Server{Name: "embedded", URLs: []string{b.URL()}, User: opts.User, Password: opts.Password, Private: controls{b}}
 	}
 	brokertest.Conformance(t, brokertest.Subject{
 		Shared: server,

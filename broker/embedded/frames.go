@@ -43,14 +43,14 @@ func readFrame(r *bufio.Reader, maxBody int) (*frame.Frame, error) {
 		if f.Header.Len() == maxHeaders {
 			return nil, fmt.Errorf("%w: The maximum number of headers was exceeded", errFrame)
 		}
-		if f.Command == frame.CONNECT || f.Command == frame.CONNECTED { // STOMP 1.2: not escaped, for the sake of 1.0
-			f.Header.Add(string(key), string(value))
-			continue
-		}
 		k, errK := unescape(string(key))
 		v, errV := unescape(string(value))
 		if err := errors.Join(errK, errV); err != nil {
-			return nil, err
+			if f.Command != frame.CONNECT {
+				return nil, err
+			}
+			// STOMP 1.2 says that CONNECT is not escaped. go-stomp escapes and ActiveMQ unescapes it all the same; a client that does not is understood too.
+			k, v = string(key), string(value)
 		}
 		f.Header.Add(k, v)
 	}
