@@ -15,9 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// shownFiles are the first lines of the table; nobody reads hundreds.
-const shownFiles = 12
-
 // file is what the database records of a chunk.
 type file struct {
 	Key, ObjectKey, SHA256 string
@@ -38,13 +35,11 @@ func (d *demo) report(ctx context.Context, j job, took time.Duration) error {
 	fmt.Fprintln(table, "FILE\tROWS\tBYTES\tSHA256")
 	again := 0
 	var rows, bytes int64
-	for i, f := range files {
+	for _, f := range files {
 		if err := verify(d.path(f.ObjectKey), f); err != nil {
 			return fmt.Errorf("%s: %w", f.ObjectKey, err)
 		}
-		if i < shownFiles {
-			fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", f.ObjectKey, f.Rows, f.Bytes, f.SHA256)
-		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", f.ObjectKey, f.Rows, f.Bytes, f.SHA256)
 		if f.Attempts > 1 {
 			again++
 		}
@@ -54,9 +49,6 @@ func (d *demo) report(ctx context.Context, j job, took time.Duration) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if len(files) > shownFiles {
-		d.say("… and %d more", len(files)-shownFiles)
-	}
 	if rows != j.Rows || bytes != j.Bytes {
 		return fmt.Errorf("the job says %d rows and %d bytes, its files have %d and %d", j.Rows, j.Bytes, rows, bytes)
 	}
@@ -65,6 +57,8 @@ func (d *demo) report(ctx context.Context, j job, took time.Duration) error {
 	d.say("one consumer was killed; %d chunks took more than one attempt, none was lost", again)
 	if d.Dir != "" || d.Serve {
 		d.say("the files are in %s", d.files)
+	} else {
+		d.say("the files were in %s; --dir DIR keeps them", d.files)
 	}
 	return nil
 }
