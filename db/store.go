@@ -17,6 +17,7 @@ import (
 	"github.com/pressly/goose/v3/lock"
 	"github.com/sethvargo/go-retry"
 
+	"exportd/export"
 	"exportd/migrations"
 )
 
@@ -165,8 +166,16 @@ func sqlState(err error) string {
 	return ""
 }
 
-// connectionLost says whether err tells of the way to the database and not of the statement.
+// away marks an error that tells of the way to the database as an outage of it, for callers who answer to somebody.
+func away(err error) error {
+	if err == nil || !connectionLost(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &export.Failure{Class: export.Outage, Code: "DATABASE_AWAY", Dependency: "database", Err: err}
+}
+
+// connectionLost says whether err tells of the way to the database, or of its being a read-only replica for now, and not of the statement.
 func connectionLost(err error) bool {
 	code := sqlState(err)
-	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "53300"
+	return code == "" || strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57P") || code == "53300" || code == "25006"
 }

@@ -50,7 +50,7 @@ func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job expor
 			return job, false, nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return export.Job{}, false, fmt.Errorf("store the job: %w", err)
+			return export.Job{}, false, away(fmt.Errorf("store the job: %w", err))
 		}
 		// A statement of its own: the one above cannot see the row that it ran into.
 		var id string
@@ -60,7 +60,7 @@ func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job expor
 		switch {
 		case errors.Is(err, pgx.ErrNoRows): // its key expired this moment
 		case err != nil:
-			return export.Job{}, false, fmt.Errorf("find the job of the idempotency key: %w", err)
+			return export.Job{}, false, away(fmt.Errorf("find the job of the idempotency key: %w", err))
 		case !same:
 			return export.Job{}, false, export.ErrIdempotencyMismatch
 		default:
@@ -86,7 +86,7 @@ func (s *Store) Job(ctx context.Context, tenant, jobID string) (job export.Job, 
 		return export.Job{}, export.ErrNotFound
 	}
 	if err != nil {
-		return export.Job{}, fmt.Errorf("read the job: %w", err)
+		return export.Job{}, away(fmt.Errorf("read the job: %w", err))
 	}
 	job.FilesReused, job.FilesGenerated = reused, job.Done-reused
 	return job, nil
