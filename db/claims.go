@@ -44,7 +44,8 @@ with want as (
         lease_until = now() + $5::interval, next_retry_at = null,
         upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
     from held h join job j on j.job_id = h.job_id
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null and h.claim_id is distinct from h.new_claim
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null
+      and h.claim_id is distinct from h.new_claim and not exists (select from chunk_attempt a where a.claim_id = h.new_claim) -- an ID is used once
       and (h.status = 'PENDING'
            or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
            or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
@@ -58,7 +59,7 @@ with want as (
     where h.status = 'RUNNING'
     on conflict do nothing
 )
-select h.n, coalesce(t.claim_id = h.new_claim, false), case when t.claim_id is null then h.status else 'RUNNING' end, coalesce(h.claim_id = h.new_claim, false), h.attempts, coalesce(h.started_at, now()), now(),
+select h.n, coalesce(t.claim_id = h.new_claim, false), case when t.claim_id is null then h.status else 'RUNNING' end, coalesce(h.claim_id = h.new_claim, false), j.ending is not null, h.attempts, coalesce(h.started_at, now()), now(),
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
        case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
 from held h join job j on j.job_id = h.job_id left join taken t on t.job_id = h.job_id and t.chunk_key = h.chunk_key`
@@ -76,7 +77,7 @@ func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, e
 		var r claimRow
 		_, err := pgx.ForEachRow(rows, r.targets(), func() error {
 			answers[r.n-1] = r.answer(asks[r.n-1])
-			if r.taken && r.first {
+			if answers[r.n-1].claim != nil && r.first {
 				first = append(first, asks[r.n-1].ref.JobID)
 			}
 			return nil
@@ -117,7 +118,7 @@ type claimRow struct {
 	n                   int
 	taken               bool
 	status              export.ChunkStatus
-	mine                bool
+	mine, ending        bool
 	attempts            int
 	heldStarted, now    time.Time
 	job                 export.ClaimJob
@@ -129,7 +130,7 @@ type claimRow struct {
 }
 
 func (r *claimRow) targets() []any {
-	return []any{&r.n, &r.taken, &r.status, &r.mine, &r.attempts, &r.heldStarted, &r.now,
+	return []any{&r.n, &r.taken, &r.status, &r.mine, &r.ending, &r.attempts, &r.heldStarted, &r.now,
 		&r.job.CreatedAt, &r.job.Compression, &r.job.Reuse, &r.job.RequestID, &r.job.Traceparent, &r.first,
 		&r.prevClaim, &r.uploadID, &r.objectKey, &r.prevRows, &r.prevBytes, &r.prevSHA256}
 }
@@ -141,14 +142,14 @@ func (r *claimRow) answer(a claimAsk) claimAnswer {
 		claim.Attempt, claim.StartedAt, claim.Previous = r.attempts+1, r.now, r.previous()
 	case r.mine && r.status == export.Running:
 		claim.Attempt, claim.StartedAt = r.attempts, r.heldStarted
+	case !r.status.Open():
+		return claimAnswer{refusal: export.RefusedEnded}
+	case r.ending:
+		return claimAnswer{refusal: export.RefusedEnding}
 	case r.status == export.Running:
 		return claimAnswer{refusal: export.RefusedRunning}
-	case r.status == export.RetryWait, r.status == export.Pending && r.mine: // a claim that was given back is not taken again
+	default: // not due; or the claim was given back before, and is not taken again
 		return claimAnswer{refusal: export.RefusedWaiting}
-	case r.status.Open():
-		return claimAnswer{refusal: export.RefusedEnding}
-	default:
-		return claimAnswer{refusal: export.RefusedEnded}
 	}
 	return claimAnswer{claim: &claim}
 }

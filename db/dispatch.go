@@ -138,7 +138,7 @@ func (s *Store) SetAsideDebt(ctx context.Context, d export.Debt, reason string) 
 	return again(ctx, func(ctx context.Context) error {
 		_, err := s.pool.Exec(ctx, `update dispatch set state = 'SENT', sent_at = now(), sends = sends + 1, error = $4,
 			due_at = now() + $5::interval * power(2, least(sends, 20))
-			where job_id = $1 and chunk_key = $2 and debt_id = $3`, d.JobID, d.ChunkKey(), d.ID, export.ErrorText(reason), s.RepublishAfter)
+			where job_id = $1 and chunk_key = $2 and debt_id = $3 and state = 'SENDING'`, d.JobID, d.ChunkKey(), d.ID, export.ErrorText(reason), s.RepublishAfter)
 		return err
 	})
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // setup gives the test a store of its own on an empty, migrated database.
-func setup(t *testing.T, change ...func(*db.Config)) *db.Store {
+func setup(t testing.TB, change ...func(*db.Config)) *db.Store {
 	t.Helper()
 	cfg := db.Config{
 		URL:    dbtest.Template(t, "exportd", func(url string) error { return db.Migrate(context.Background(), url) }),
