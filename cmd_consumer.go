@@ -50,7 +50,9 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 		return err
 	}
 	closing.add("database", func() error { store.Close(); return nil })
-	source, err := db.OpenSource(ctx, db.SourceConfig{URL: string(c.Source.URL), Pool: c.Source.Pool, Function: c.Source.Function})
+	source, err := db.OpenSource(ctx, db.SourceConfig{
+		URL: string(c.Source.URL), Pool: c.Source.Pool, Function: c.Source.Function, StatementTimeout: c.Work.ChunkTimeout, Log: p.log,
+	})
 	if err != nil {
 		return err
 	}
