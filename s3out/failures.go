@@ -31,6 +31,7 @@ var byCode = map[string]rule{
 	"AllAccessDisabled":                  {export.Permanent, "access to the bucket %s is disabled"},
 	"AccountProblem":                     {export.Permanent, "there is a problem with the account of the bucket %s"},
 	"InvalidAccessKeyId":                 {export.Permanent, "the access key is unknown to the store"},
+	"XAdminUserNotFound":                 {export.Permanent, "the access key is unknown to the store"},
 	"SignatureDoesNotMatch":              {export.Permanent, "the secret key, the region or a proxy in between is wrong: the signature does not match"},
 	"InvalidToken":                       {export.Permanent, "the session token is not valid"},
 	"EntityTooLarge":                     {export.Permanent, "the object is larger than the store allows"},
