@@ -331,6 +331,24 @@ func (w *world) number(sql string, args ...any) (n int) {
 	return n
 }
 
+// closeGate makes the chunks GATE_n wait until open.
+func (w *world) closeGate(n int) (open func()) {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.Database)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { conn.Close(context.Background()) })
+	if _, err := conn.Exec(w.t.Context(), "select pg_advisory_lock($1)", n); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() {
+		if err := conn.Close(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
 // bucket looks into the bucket from outside.
 func (w *world) bucket() *s3out.Store {
 	w.t.Helper()
