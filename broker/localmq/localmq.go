@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -282,11 +283,16 @@ func (s *Server) logTail() []byte {
 	return bytes.TrimSpace(b[max(0, len(b)-3000):])
 }
 
+// freePort is outside the range from which systems take the ports of outgoing connections: those could occupy it while the server is down, and a
+// client that dials a dead server could even reach itself.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for range 100 {
+		port := 20_000 + rand.N(12_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		return port, l.Close()
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("no port is free")
 }
