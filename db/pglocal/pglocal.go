@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -279,13 +280,18 @@ func (s *Server) ready(pid int) bool {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
+// freePort is outside the range from which systems take the ports of outgoing connections: those could occupy it while the server is down, and a
+// client that dials a dead server could even reach itself.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	for range 100 {
+		port := 20_000 + mathrand.N(12_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		return port, l.Close()
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, errors.New("no port is free")
 }
 
 // waitBriefly is false when ctx is over.

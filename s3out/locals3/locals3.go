@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -161,13 +163,18 @@ func (s *Server) signal(sig syscall.Signal) error {
 	return nil
 }
 
+// freeAddr is outside the range from which systems take the ports of outgoing connections: those could occupy it while the server is down, and a
+// client that dials a dead server could even reach itself.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	for range 100 {
+		port := 20_000 + rand.N(12_000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		return l.Addr().String(), l.Close()
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", errors.New("no port is free")
 }
 
 // attributes says whether the file system keeps extended attributes, where versitygw puts metadata.
