@@ -16,7 +16,7 @@ import (
 // owner is the process that runs the chunk of a key, nil while none does.
 func (w *world) owner(key string) *stack.Process {
 	w.t.Helper()
-	pid := w.number(`select coalesce((select split_part(lock_owner, '/', 2)::int from job_chunk where key = $1 and status = 'RUNNING'), 0)`, key)
+	pid := w.number(`select coalesce((select split_part(lock_owner, '/', 2)::int from job_chunk where key = $1 and status = 'RUNNING' limit 1), 0)`, key)
 	for _, p := range w.Processes() {
 		if p.Pid() == pid {
 			return p
