@@ -21,8 +21,9 @@ import (
 
 func TestAnUploadOfAnySizeAppearsWholeAtCommit(t *testing.T) {
 	everyStore(t, func(t *testing.T, s *s3out.Store) {
-		for name, size := range map[string]int{"empty": 0, "one byte": 1, "one block": 64 << 10, "exactly one part": partSize,
-			"one byte more than a part": partSize + 1, "exactly two parts": 2 * partSize, "many parts": 6*partSize + 12345} {
+		part := s.PartSize()
+		for name, size := range map[string]int{"empty": 0, "one byte": 1, "one block": 64 << 10, "exactly one part": part,
+			"one byte more than a part": part + 1, "exactly two parts": 2 * part, "many parts": 4*part + 12345} {
 			t.Run(name, func(t *testing.T) {
 				key, data := "exports/"+strings.ReplaceAll(name, " ", "-")+".csv", content(size)
 				u := start(t, s, s3out.UploadOptions{Key: key, ContentType: "text/csv; charset=utf-8", Metadata: map[string]string{"claim": "c1"}}, data)
@@ -41,7 +42,7 @@ func TestAnUploadOfAnySizeAppearsWholeAtCommit(t *testing.T) {
 				abort(t, u) // nothing after a Commit
 				info, found := head(t, s, key)
 				meta := map[string]string{"claim": "c1"}
-				if size <= partSize {
+				if size <= part {
 					meta["rows"] = "7"
 				}
 				wanted := s3out.ObjectInfo{Key: key, Size: int64(size), ETag: etag, ContentType: "text/csv; charset=utf-8", Metadata: meta, LastModified: info.LastModified}
@@ -62,7 +63,7 @@ func TestAnUploadOfAnySizeAppearsWholeAtCommit(t *testing.T) {
 
 func TestTheLastStepObeysItsCondition(t *testing.T) {
 	everyStore(t, func(t *testing.T, s *s3out.Store) {
-		for name, size := range map[string]int{"single": 1000, "multipart": partSize + 1000} {
+		for name, size := range map[string]int{"single": 1000, "multipart": s.PartSize() + 1000} {
 			t.Run(name, func(t *testing.T) {
 				key := "exports/" + name
 				refused := func(u *s3out.Upload, c s3out.Condition) {
@@ -112,10 +113,10 @@ func TestAnAbortedUploadLeavesNothing(t *testing.T) {
 			"at once":           func(*s3out.Upload) {},
 			"in the first part": func(u *s3out.Upload) { u.Write(content(100)) },
 			"with a part in flight": func(u *s3out.Upload) {
-				u.Write(content(2*partSize + 1))
+				u.Write(content(2*s.PartSize() + 1))
 			},
 			"finished":            func(u *s3out.Upload) { u.Write(content(100)); finish(t, u) },
-			"finished, multipart": func(u *s3out.Upload) { u.Write(content(2*partSize + 1)); finish(t, u) },
+			"finished, multipart": func(u *s3out.Upload) { u.Write(content(2*s.PartSize() + 1)); finish(t, u) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				u := s.NewUpload(t.Context(), s3out.UploadOptions{Key: "exports/aborted"})
@@ -141,13 +142,13 @@ func TestAnEndedContextStopsAnUploadAndAbortStillCleansUp(t *testing.T) {
 	everyStore(t, func(t *testing.T, s *s3out.Store) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		u := s.NewUpload(ctx, s3out.UploadOptions{Key: "exports/stopped"})
-		if _, err := u.Write(content(partSize + 1)); err != nil {
+		if _, err := u.Write(content(s.PartSize() + 1)); err != nil {
 			t.Fatal(err)
 		}
 		cancel(export.ErrEnding)
 		var err error
 		for range 3 { // the part on its way may still arrive
-			_, err = u.Write(content(partSize))
+			_, err = u.Write(content(s.PartSize()))
 		}
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, export.ErrEnding) {
 			t.Errorf("Write = %v, want the context's error and its cause", err)
@@ -170,7 +171,7 @@ func TestCreatedIsToldTheUploadBeforeItsFirstPart(t *testing.T) {
 				}
 			}
 			return nil
-		}}, content(3*partSize))
+		}}, content(3*s.PartSize()))
 		finish(t, u)
 		commit(t, u, s3out.Condition{})
 		if len(told) != 1 {
@@ -179,7 +180,7 @@ func TestCreatedIsToldTheUploadBeforeItsFirstPart(t *testing.T) {
 
 		mine := errors.New("no longer mine")
 		u = s.NewUpload(t.Context(), s3out.UploadOptions{Key: "exports/refused", Created: func(context.Context, string) error { return mine }})
-		if _, err := u.Write(content(2 * partSize)); !errors.Is(err, mine) {
+		if _, err := u.Write(content(2 * s.PartSize())); !errors.Is(err, mine) {
 			t.Errorf("Write = %v, want Created's error", err)
 		}
 		if _, _, err := u.Finish(t.Context()); !errors.Is(err, mine) {

@@ -10,6 +10,10 @@ import (
 // SetLimits makes the limits of S3 reachable in tests.
 func (s *Store) SetLimits(parts int, bytes int64) { s.maxParts, s.maxObject = parts, bytes }
 
+// SetPartSize goes below what S3 allows, for stores that do not mind.
+func (s *Store) SetPartSize(n int) { s.partSize = int64(n) }
+func (s *Store) PartSize() int     { return int(s.partSize) }
+
 // SetClock and SetCredentials let links be signed at any time with any session.
 func (s *Store) SetClock(now func() time.Time) { s.now = now }
 

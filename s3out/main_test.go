@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(suite{m})
 }
 
-const partSize = 5 << 20
+const (
+	partSize  = 5 << 20 // the least that S3 takes
+	smallPart = 100_000 // of stores that do not mind
+)
 
 // everyStore runs a test on a fresh bucket of the real S3, of the embedded one, and of one that ignores conditions.
 func everyStore(t *testing.T, test func(t *testing.T, s *s3out.Store)) {
@@ -72,7 +75,8 @@ func listen(t testing.TB, dir string) *embedded.Server {
 
 func openEmbedded(t testing.TB, endpoint string) *s3out.Store {
 	t.Helper()
-	s := open(t, s3out.Config{Bucket: "bucket", BasePath: "exports", Endpoint: endpoint, CreateBucket: true, PartSize: partSize})
+	s := open(t, s3out.Config{Bucket: "bucket", BasePath: "exports", Endpoint: endpoint, CreateBucket: true})
+	s.SetPartSize(smallPart)
 	if err := s.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +107,7 @@ func start(t testing.TB, s *s3out.Store, opts s3out.UploadOptions, data []byte) 
 	u := s.NewUpload(t.Context(), opts)
 	t.Cleanup(func() { abort(t, u) })
 	for len(data) > 0 {
-		n := min(len(data), 1+rand.IntN(300_000))
+		n := min(len(data), 1+rand.IntN(150_000))
 		if wrote, err := u.Write(data[:n]); err != nil || wrote != n {
 			t.Fatalf("Write(%d bytes) = %d, %v", n, wrote, err)
 		}

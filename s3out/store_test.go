@@ -173,10 +173,10 @@ func TestTheLimitOfAnUploadIsPermanentAndNamed(t *testing.T) {
 	for name, limit := range map[string]struct {
 		parts int
 		bytes int64
-	}{"parts": {3, 1 << 40}, "bytes": {1000, 3 * partSize}} {
+	}{"parts": {3, 1 << 40}, "bytes": {1000, 3 * smallPart}} {
 		s := openEmbedded(t, embeddedS3(t).Endpoint())
 		s.SetLimits(limit.parts, limit.bytes)
-		data := content(3 * partSize)
+		data := content(3 * smallPart)
 		upload(t, s, "exports/fits", data, s3out.Condition{})
 		u := start(t, s, s3out.UploadOptions{Key: "exports/too-large"}, data)
 		_, err := u.Write([]byte{1})
@@ -241,7 +241,7 @@ func TestPayloadsAreSignedOnlyWhereTheTransportIsNotTrusted(t *testing.T) {
 	}
 	s := openEmbedded(t, embeddedS3(t).Endpoint())
 	s.SignPayloads()
-	data := content(2*partSize + 1)
+	data := content(2*smallPart + 1)
 	upload(t, s, "exports/signed", data, s3out.Condition{})
 	wantContents(t, s, "exports/signed", data)
 }
@@ -252,7 +252,7 @@ func TestTheEmbeddedStoreKeepsObjectsAsFilesAtTheirKeys(t *testing.T) {
 	e := listen(t, dir)
 	s := openEmbedded(t, e.Endpoint())
 	upload(t, s, "exports/2025/01/31/A%2FB_20250131.csv", []byte("rows"), s3out.Condition{})
-	upload(t, s, "exports/2025/01/31/big.csv", content(partSize+1), s3out.Condition{})
+	upload(t, s, "exports/2025/01/31/big.csv", content(smallPart+1), s3out.Condition{})
 	got, err := os.ReadFile(filepath.Join(dir, "bucket/exports/2025/01/31/A%2FB_20250131.csv"))
 	if err != nil || string(got) != "rows" {
 		t.Errorf("%q, %v", got, err)

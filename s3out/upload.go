@@ -107,6 +107,7 @@ func (u *Upload) ship() error {
 	}
 	number := int32(len(u.parts) + 1)
 	p := u.part
+	p.sum(u.sha) // a part need not end with a full block
 	u.part = new(part)
 	u.parts = append(u.parts, types.CompletedPart{PartNumber: &number})
 	u.flight = make(chan error, 1)
