@@ -21,6 +21,9 @@ import (
 // needPostgres skips where the demo would have to install something.
 func needPostgres(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs the whole demo")
+	}
 	server, err := pglocal.Start(t.Context(), pglocal.Options{})
 	if errors.Is(err, pglocal.ErrNotInstalled) && !strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "postgres") {
 		t.Skip(err)

@@ -80,6 +80,9 @@ func TestDoctorNamesRightsThatAreMissing(t *testing.T) {
 
 func TestDoctorDoesNotWaitForASilentDependency(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits as long as the doctor does")
+	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

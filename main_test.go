@@ -43,6 +43,9 @@ type world struct {
 // setup makes a world whose export function gives, for a key that is a number, that many rows.
 func setup(t *testing.T) *world {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs PostgreSQL, ActiveMQ and S3")
+	}
 	queues := brokertest.ActiveMQ(t)
 	s3 := s3test.Config(t)
 	w := &world{t: t, databaseURL: dbtest.URL(t)}
