@@ -29,23 +29,25 @@ func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*exp
 	return a.claim, a.refusal, err
 }
 
+// The chunks are locked once each, however often the group names them: rows of held are made while others are changed, and a chunk that this very
+// statement has changed could not be locked any more.
 const claimSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) with ordinality as w(job_id, chunk_key, claim_id, n)
 ), held as (
-    select w.n, c.job_id, c.chunk_key, w.claim_id as new_claim, c.status, c.claim_id, c.attempts, c.lock_owner, c.started_at,
-           c.lease_until, c.next_retry_at, c.upload_id, c.s3_object_key, c.row_count, c.byte_count, c.sha256
-    from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    order by c.job_id, c.chunk_key
+    select job_id, chunk_key, status, claim_id, attempts, lock_owner, started_at, lease_until, next_retry_at, upload_id, s3_object_key, row_count, byte_count, sha256
+    from job_chunk c
+    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key)
+    order by job_id, chunk_key
     for update of c
 ), taken as (
     update job_chunk c
-    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = h.new_claim, lock_owner = $4, started_at = now(),
+    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = w.claim_id, lock_owner = $4, started_at = now(),
         lease_until = now() + $5::interval, next_retry_at = null,
         upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
-    from held h join job j on j.job_id = h.job_id
+    from held h join want w using (job_id, chunk_key) join job j using (job_id)
     where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null
-      and h.claim_id is distinct from h.new_claim and not exists (select from chunk_attempt a where a.claim_id = h.new_claim) -- an ID is used once
+      and h.claim_id is distinct from w.claim_id and not exists (select from chunk_attempt a where a.claim_id = w.claim_id) -- an ID is used once
       and (h.status = 'PENDING'
            or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
            or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
@@ -55,14 +57,15 @@ with want as (
     insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
     select h.claim_id, h.job_id, h.chunk_key, j.run, h.attempts, h.lock_owner, h.started_at, 'LOST', 'WORKER_LOST',
            'the worker stopped renewing its lease'
-    from held h join taken t on t.job_id = h.job_id and t.chunk_key = h.chunk_key and t.claim_id = h.new_claim join job j on j.job_id = h.job_id
+    from held h join taken t using (job_id, chunk_key) join job j using (job_id)
     where h.status = 'RUNNING'
     on conflict do nothing
 )
-select h.n, coalesce(t.claim_id = h.new_claim, false), case when t.claim_id is null then h.status else 'RUNNING' end, coalesce(h.claim_id = h.new_claim, false), j.ending is not null, h.attempts, coalesce(h.started_at, now()), now(),
+select w.n, coalesce(t.claim_id = w.claim_id, false), case when t.claim_id is null then h.status else 'RUNNING' end, coalesce(h.claim_id = w.claim_id, false),
+       j.ending is not null, h.attempts, coalesce(h.started_at, now()), now(),
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
        case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
-from held h join job j on j.job_id = h.job_id left join taken t on t.job_id = h.job_id and t.chunk_key = h.chunk_key`
+from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key)`
 
 func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
 	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))

@@ -33,18 +33,17 @@ with want as (
     from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[])
          with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, n)
 ), held as (
-    select w.n from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    where c.claim_id = w.claim_id and c.status = 'RUNNING'
-    order by c.job_id, c.chunk_key
+    select job_id, chunk_key, claim_id from job_chunk c
+    where status = 'RUNNING' and exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
+    order by job_id, chunk_key
     for update of c
 ), done as (
     update job_chunk c
     set s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, lease_until = now() + $8::interval
-    from held h join want w on w.n = h.n
-    where c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    returning w.n
+    from held h join want w using (job_id, chunk_key, claim_id)
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key
 )
-select n from done`
+select n from want join held using (job_id, chunk_key, claim_id)`
 
 func (s *Store) announceAll(ctx context.Context, asks []announceAsk) ([]bool, error) {
 	w := newColumns(len(asks))
@@ -85,16 +84,16 @@ with want as (
     from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::boolean[], $10::text[], $11::timestamptz[])
          with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, etag, reused, file_claim, file_started, n)
 ), held as (
-    select w.n, c.status from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    where c.claim_id = w.claim_id and c.status in ('RUNNING', 'DONE')
-    order by c.job_id, c.chunk_key
+    select job_id, chunk_key, claim_id, status from job_chunk c
+    where status in ('RUNNING', 'DONE') and exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
+    order by job_id, chunk_key
     for update of c
 ), ended as (
     update job_chunk c
     set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
         s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag
-    from held h join want w on w.n = h.n
-    where c.job_id = w.job_id and c.chunk_key = w.chunk_key and h.status = 'RUNNING'
+    from held h join want w using (job_id, chunk_key, claim_id)
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
     returning w.*
 ), cached as (
     insert into file_cache as f (bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id)
@@ -105,7 +104,7 @@ with want as (
         claim_started_at = excluded.claim_started_at, job_id = excluded.job_id, last_generated_at = now()
     where f.claim_started_at < excluded.claim_started_at
 )
-select n from held`
+select n from want join held using (job_id, chunk_key, claim_id)`
 
 func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
 	w := newColumns(len(asks))
@@ -158,9 +157,9 @@ with want as (
     from unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::interval[], $6::text[], $7::text[])
          with ordinality as w(job_id, chunk_key, claim_id, refund, delay, code, message, n)
 ), held as (
-    select w.n, c.status, c.attempts, c.started_at, c.lock_owner from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    where c.claim_id = w.claim_id
-    order by c.job_id, c.chunk_key
+    select job_id, chunk_key, claim_id, status, attempts, started_at, lock_owner from job_chunk c
+    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
+    order by job_id, chunk_key
     for update of c
 ), ended as (
     update job_chunk c
@@ -170,8 +169,8 @@ with want as (
         completed_at = case when j.ending is not null then now() end,
         lease_until = null, upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null,
         error_code = w.code, error_message = w.message
-    from held h join want w on w.n = h.n join job j on j.job_id = w.job_id
-    where c.job_id = w.job_id and c.chunk_key = w.chunk_key and h.status = 'RUNNING'
+    from held h join want w using (job_id, chunk_key, claim_id) join job j using (job_id)
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
     returning w.*, c.status, h.attempts, h.started_at, h.lock_owner, j.run
 ), owed as (
     insert into dispatch as d (job_id, chunk_key, state, rank, due_at)
@@ -185,7 +184,7 @@ with want as (
     from ended
     on conflict do nothing
 )
-select n from held where status <> 'DONE'`
+select n from want join held using (job_id, chunk_key, claim_id) where status <> 'DONE'`
 
 func (s *Store) releaseAll(ctx context.Context, asks []releaseAsk) ([]bool, error) {
 	w := newColumns(len(asks))
