@@ -31,31 +31,34 @@ func (s *Store) LeaseDebts(ctx context.Context, limit int) ([]export.Debt, error
 	return s.leaseDebts(ctx, func(b *pgx.Batch) {
 		b.Queue(leaseSQL(`least($1, greatest(0,
 			coalesce(nullif($3, 0), (select greatest(64, 2 * coalesce(sum(concurrency), 0)) from worker where heartbeat_at > now() - interval '30 s'))
-			- (select count(*) from dispatch where state in ('SENDING', 'SENT') and due_at > now())))`, "true"), limit, debtLease, s.Backlog)
+			- (select count(*) from dispatch where state in ('SENDING', 'SENT') and due_at > now())))`, "true", ""), limit, debtLease, s.Backlog)
 	})
 }
 
 // TakeDebts takes up to limit debts for a consumer that works from the database: those that have been due, or published and unclaimed, for longer
-// than age. The claim deletes them; what is not claimed within debtLease is due again.
+// than age, also while a relay that cannot reach its broker leases them again and again. The claim deletes them; what is not claimed within debtLease
+// is due again.
 func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]export.Debt, error) {
 	return s.leaseDebts(ctx, func(b *pgx.Batch) {
 		if age > 0 {
-			b.Queue(`update dispatch set state = 'READY', due_at = sent_at where (job_id, chunk_key) in (
-				select job_id, chunk_key from dispatch where state = 'SENT' and sent_at < now() - $1::interval
+			b.Queue(`update dispatch set state = 'READY', owed_at = least(owed_at, sent_at) where (job_id, chunk_key) in (
+				select job_id, chunk_key from dispatch
+				where state = 'SENT' and sent_at < now() - $1::interval or state = 'SENDING' and greatest(owed_at, sent_at) < now() - $1::interval
 				order by due_at limit $2 for update skip locked)`, age, limit)
 		}
-		b.Queue(leaseSQL("$1", "due_at <= now() - $3::interval"), limit, debtLease, age)
+		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
+		b.Queue(leaseSQL("$1", "owed_at <= now() - $3::interval", ", owed_at = now()"), limit, debtLease, age)
 	})
 }
 
-func leaseSQL(limit, guard string) string {
+func leaseSQL(limit, guard, set string) string {
 	return `
 with picked as (
     select job_id, chunk_key from dispatch where state = 'READY' and ` + guard + `
     order by rank, debt_id limit ` + limit + `
     for update skip locked
 ), leased as (
-    update dispatch d set state = 'SENDING', due_at = now() + $2::interval from picked p where d.job_id = p.job_id and d.chunk_key = p.chunk_key
+    update dispatch d set state = 'SENDING', due_at = now() + $2::interval` + set + ` from picked p where d.job_id = p.job_id and d.chunk_key = p.chunk_key
     returning d.*
 )
 select ` + debtColumns + `
@@ -68,7 +71,7 @@ const dueSQL = `
 with due as (
     select job_id, chunk_key, due_at from dispatch where state <> 'READY' and due_at <= now() order by due_at limit 1000 for update skip locked
 )
-update dispatch d set state = 'READY', rank = ` + virtualTime + ` + p.n * p.stride
+update dispatch d set state = 'READY', owed_at = case when d.state = 'WAIT' then d.due_at else d.owed_at end, rank = ` + virtualTime + ` + p.n * p.stride
 from (select due.*, 2520 / (j.priority + 1) as stride, row_number() over (partition by job_id order by due_at) as n from due join job j using (job_id)) p
 where d.job_id = p.job_id and d.chunk_key = p.chunk_key`
 
@@ -145,9 +148,9 @@ func (s *Store) SetAsideDebt(ctx context.Context, d export.Debt, reason string) 
 
 // NextDue says how long it is until a waiting debt or an outbox message becomes due: 0 when one is, an hour when nothing waits.
 func (s *Store) NextDue(ctx context.Context) (time.Duration, error) {
-	var d time.Duration
+	var micros int64
 	err := s.pool.QueryRow(ctx, `
-		select greatest(interval '0', least(
-			(select min(due_at) from dispatch where state <> 'READY'), (select min(due_at) from outbox), now() + interval '1 hour') - now())`).Scan(&d)
-	return d, err
+		select greatest(0, 1000000 * extract(epoch from least(
+			(select min(due_at) from dispatch where state <> 'READY'), (select min(due_at) from outbox), now() + interval '1 hour') - now()))::bigint`).Scan(&micros)
+	return time.Duration(micros) * time.Microsecond, err
 }

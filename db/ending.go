@@ -106,7 +106,7 @@ func (s *Store) Cancel(ctx context.Context, tenant, jobID string) error {
 
 // cancelWaiting cancels what has not started of an ending job, whose lock the caller holds.
 func cancelWaiting(ctx context.Context, tx pgx.Tx, jobID string) (n int64, err error) {
-	if err := lockChunks(ctx, tx, jobID, export.Pending, export.RetryWait); err != nil {
+	if err := lockChunks(ctx, tx, jobID, `'PENDING', 'RETRY_WAIT'`); err != nil {
 		return 0, err
 	}
 	var b pgx.Batch
@@ -131,7 +131,7 @@ func (s *Store) Redrive(ctx context.Context, tenant, jobID string) (n int, err e
 		if status != export.Failed && status != export.Cancelled {
 			return fmt.Errorf("job %s is %s; only a FAILED or CANCELLED job can be re-driven: %w", jobID, status, export.ErrEnded)
 		}
-		if err := lockChunks(ctx, tx, jobID, export.DeadLetter, export.ChunkCancelled); err != nil {
+		if err := lockChunks(ctx, tx, jobID, `'DLQ', 'CANCELLED'`); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, `select count(*) from job_chunk where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID).Scan(&n); err != nil || n == 0 {
@@ -161,7 +161,7 @@ func lockJob(ctx context.Context, tx pgx.Tx, tenant, jobID string) (status expor
 }
 
 // lockChunks takes the chunks in the states in order, as everybody does who changes several.
-func lockChunks(ctx context.Context, tx pgx.Tx, jobID string, states ...export.ChunkStatus) error {
-	_, err := tx.Exec(ctx, `select from job_chunk where job_id = $1 and status = any($2::text[]) order by chunk_key for update`, jobID, states)
+func lockChunks(ctx context.Context, tx pgx.Tx, jobID, states string) error {
+	_, err := tx.Exec(ctx, `select from job_chunk where job_id = $1 and status in (`+states+`) order by chunk_key for update`, jobID)
 	return err
 }

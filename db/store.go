@@ -65,8 +65,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		pc.MaxConns = int32(cfg.Pool)
 	}
 	pc.ConnConfig.ConnectTimeout = 5 * time.Second
-	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
-		pc.ConnConfig.RuntimeParams["application_name"] = "exportd"
+	// The last two for exec modes that read times as text. Poolers pass these three on.
+	for name, value := range map[string]string{"application_name": "exportd", "datestyle": "ISO", "timezone": "UTC"} {
+		if pc.ConnConfig.RuntimeParams[name] == "" {
+			pc.ConnConfig.RuntimeParams[name] = value
+		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
@@ -80,14 +83,18 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // Close closes all connections, waiting for those in use.
 func (s *Store) Close() { s.pool.Close() }
 
-// Ping says whether the database answers and can be written to.
+// Ping says whether the database answers, can be written to, and isolates transactions as the store needs it.
 func (s *Store) Ping(ctx context.Context) error {
 	var readOnly bool
-	if err := s.pool.QueryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool").Scan(&readOnly); err != nil {
+	var isolation string
+	if err := s.pool.QueryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool, current_setting('transaction_isolation')").Scan(&readOnly, &isolation); err != nil {
 		return err
 	}
-	if readOnly {
+	switch {
+	case readOnly:
 		return errors.New("the database is read-only: it is a replica, or a failover is under way")
+	case isolation != "read committed": // statements that waited for a lock rely on seeing what was committed meanwhile
+		return fmt.Errorf("default_transaction_isolation is %q for this role or database; it must be read committed", isolation)
 	}
 	return nil
 }
