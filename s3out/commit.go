@@ -85,7 +85,7 @@ func (s *Store) commitError(ctx context.Context, step lastStep, doubt bool, err 
 	case status == http.StatusPreconditionFailed, status == http.StatusConflict,
 		status == http.StatusNotFound && step.cond.IfMatch != "" && code != "NoSuchBucket" && code != "NoSuchUpload":
 		return s.refusal(step, err)
-	case doubt, code == "NoSuchUpload", status != 0 && status < 300:
+	case doubt, uncertain(status), status != 0 && status < 300, code == "NoSuchUpload":
 		return &CommitError{Err: failure, ambiguous: true}
 	}
 	return failure
@@ -182,9 +182,14 @@ func (c doubtingClient) Do(req *http.Request) (*http.Response, error) {
 		switch {
 		case err != nil && !(errors.As(err, &op) && op.Op == "dial"):
 			doubt.Store(true)
-		case err == nil && (resp.StatusCode == http.StatusInternalServerError || resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout):
+		case err == nil && uncertain(resp.StatusCode):
 			doubt.Store(true)
 		}
 	}
 	return resp, err
+}
+
+// uncertain says whether such an answer can come after the request had its effect.
+func uncertain(status int) bool {
+	return status == http.StatusInternalServerError || status == http.StatusBadGateway || status == http.StatusGatewayTimeout
 }

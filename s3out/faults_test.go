@@ -116,6 +116,30 @@ func TestALostAnswerOfTheLastStepIsAmbiguousOrFindsItsOwnWrite(t *testing.T) {
 	}
 }
 
+func TestAnErrorInOrAfterTheHeadOfAGoodAnswerIsAmbiguous(t *testing.T) {
+	t.Parallel()
+	s, p := behindProxy(t)
+	for name, f := range map[string]func(http.ResponseWriter){
+		"cut": func(w http.ResponseWriter) {
+			w.Write([]byte(`<?xml version="1.0"?><CompleteMultipartUploadResult><Buck`))
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+		"error": func(w http.ResponseWriter) { answerError(w, http.StatusOK, "InternalError") },
+	} {
+		p.use(always(isComplete, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { f(w) }))
+		u := start(t, s, s3out.UploadOptions{Key: "exports/" + name}, content(partSize+1))
+		finish(t, u)
+		_, err := u.Commit(t.Context(), s3out.Condition{}, nil)
+		var e *s3out.CommitError
+		if !errors.As(err, &e) || !e.Ambiguous() {
+			t.Errorf("%s: Commit = %v", name, err)
+		}
+		p.use(nil)
+		abort(t, u)
+	}
+}
+
 func TestARefusalIsNotAmbiguous(t *testing.T) {
 	t.Parallel()
 	s, p := behindProxy(t)
@@ -180,6 +204,29 @@ func TestAStalledStoreStopsMovingAndLetsGoWhenTheContextEnds(t *testing.T) {
 	if u.Moved() != 0 {
 		t.Errorf("%d bytes moved, want those of the cut part taken back", u.Moved())
 	}
+}
+
+func TestAnUploadCreatedWhileItsContextEndsIsAbortedToo(t *testing.T) {
+	t.Parallel()
+	s, p := behindProxy(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	p.use(once(func(r *http.Request) bool { return r.URL.Query().Has("uploads") }, func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+		close(arrived)
+		<-release
+		forward.ServeHTTP(w, r)
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	u := s.NewUpload(ctx, s3out.UploadOptions{Key: "exports/created"})
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	if _, err := u.Write(content(partSize + 1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Write = %v", err)
+	}
+	close(release) // Write has returned before
+	abort(t, u)
+	wantNoUploads(t, s)
 }
 
 func TestAStoreThatNeverAnswersTheLastStepIsAmbiguousWhenTheContextEnds(t *testing.T) {

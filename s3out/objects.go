@@ -208,7 +208,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	// Not HeadBucket: it needs the right to list the whole bucket, and its refusals have no code.
 	_, err := s.client.ListObjectsV2(small, &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &s.probes, MaxKeys: aws.Int32(1)})
 	if code, _ := answer(err); code == "NoSuchBucket" && s.create {
-		return s.createBucket(small)
+		return s.createBucket(ctx)
 	}
 	if err != nil {
 		return s.fail(ctx, "listing", s.probes, err)
@@ -221,7 +221,9 @@ func (s *Store) createBucket(ctx context.Context) error {
 	if region := s.client.Options().Region; region != "us-east-1" && s.client.Options().BaseEndpoint == nil {
 		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{LocationConstraint: types.BucketLocationConstraint(region)}
 	}
-	_, err := s.client.CreateBucket(ctx, in)
+	small, cancel := s.small(ctx)
+	defer cancel()
+	_, err := s.client.CreateBucket(small, in)
 	var mine *types.BucketAlreadyOwnedByYou
 	if err == nil || errors.As(err, &mine) {
 		return nil

@@ -35,6 +35,9 @@ func (s *Store) SelfTest(ctx context.Context) (Capabilities, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), selfTestTimeout)
 		defer cancel()
 		caps, err := s.tryOut(ctx)
+		if ctx.Err() != nil {
+			err = s.failure(export.Outage, "S3_TIMEOUT", "trying out "+s.URI(s.probes)+": not done within "+selfTestTimeout.String(), err)
+		}
 		if err != nil {
 			return Capabilities{}, err
 		}
@@ -122,10 +125,17 @@ func (t *trial) firstPut(ctx context.Context) (etag string, err error) {
 	return etag, nil
 }
 
-// unwelcome says whether the store may not like a header.
+// unwelcome says whether the store refused a request for a header in it, and not for what may be otherwise next time.
 func unwelcome(err error) bool {
-	_, status := answer(err)
-	return status == http.StatusBadRequest || status == http.StatusNotImplemented
+	code, status := answer(err)
+	switch status {
+	case http.StatusBadRequest:
+		r, known := byCode[code]
+		return !known || r.class == export.Permanent
+	case http.StatusNotImplemented, http.StatusMethodNotAllowed:
+		return true
+	}
+	return false
 }
 
 func (t *trial) readBack(ctx context.Context, want []byte) error {
@@ -163,8 +173,8 @@ func (t *trial) conditions(ctx context.Context, w write, etag *string) (honoured
 				return false, nil
 			}
 		case status == http.StatusPreconditionFailed && try.refuse:
-		case status/100 == 4 && status != http.StatusForbidden && status != http.StatusUnauthorized, status == http.StatusNotImplemented:
-			return false, nil // does not know the header, or compares ETags in a way of its own
+		case unwelcome(err), status == http.StatusPreconditionFailed, status == http.StatusNotFound:
+			return false, nil // does not know the header, compares ETags in a way of its own, or has dropped the multipart upload
 		default:
 			return false, t.fail(ctx, "writing", t.key, err)
 		}
@@ -225,6 +235,9 @@ func (t *trial) remove(ctx context.Context) error {
 	_, err := t.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &t.bucket, Key: &t.key, IfMatch: aws.String(`"00000000000000000000000000000000"`)})
 	_, status := answer(err)
 	t.caps.ConditionalDelete = status == http.StatusPreconditionFailed
+	if err != nil && !t.caps.ConditionalDelete && !unwelcome(err) {
+		return t.fail(ctx, "removing", t.key, err)
+	}
 	if _, err := t.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &t.bucket, Key: &t.key}); err != nil {
 		return t.fail(ctx, "removing", t.key, err)
 	}

@@ -46,6 +46,10 @@ type Upload struct {
 	id     string // of the multipart upload; "" as long as there is none
 	summed bool   // its parts carry checksums
 	parts  []types.CompletedPart
+
+	creation     chan created // of the multipart upload's ID; nil if none is awaited
+	stopCreation context.CancelFunc
+
 	flight chan error // of the part on its way; nil if there is none
 	cut    bool       // a part may have been cut off on its way
 }
@@ -125,30 +129,55 @@ func (u *Upload) land() error {
 	return err
 }
 
+type created struct {
+	id  string
+	err error
+}
+
+// create makes the object a multipart upload. The request runs on when the upload's context ends, because an upload whose ID never arrived could
+// not be aborted: Abort waits for it.
 func (u *Upload) create() error {
 	s := u.store
 	caps, err := s.capabilities(u.ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.small(u.ctx)
-	defer cancel()
 	in := &s3.CreateMultipartUploadInput{Bucket: &s.bucket, Key: &u.opts.Key, Metadata: encode(u.opts.Metadata),
 		ContentType: optional(u.opts.ContentType), ContentEncoding: optional(u.opts.ContentEncoding)}
 	if u.summed = caps.Checksums; u.summed {
 		in.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32c
 	}
-	out, err := s.client.CreateMultipartUpload(ctx, in)
-	if err != nil {
-		return s.fail(u.ctx, "starting a multipart upload of", u.opts.Key, err)
-	}
-	u.id = aws.ToString(out.UploadId)
-	if u.opts.Created != nil {
-		if err := u.opts.Created(u.ctx, u.id); err != nil {
-			return err
+	ctx, cancel := context.WithCancel(context.WithoutCancel(u.ctx))
+	u.creation, u.stopCreation = make(chan created, 1), cancel
+	go func(result chan<- created) {
+		small, done := s.small(ctx)
+		defer done()
+		out, err := s.client.CreateMultipartUpload(small, in)
+		if err != nil {
+			result <- created{err: s.fail(ctx, "starting a multipart upload of", u.opts.Key, err)}
+			return
 		}
+		result <- created{id: aws.ToString(out.UploadId)}
+	}(u.creation)
+	select {
+	case c := <-u.creation:
+		u.created(c)
+		if c.err != nil {
+			return c.err
+		}
+	case <-u.ctx.Done():
+		return stopped(u.ctx, "uploading "+s.URI(u.opts.Key))
+	}
+	if u.opts.Created != nil {
+		return u.opts.Created(u.ctx, u.id)
 	}
 	return nil
+}
+
+func (u *Upload) created(c created) {
+	u.id = c.id
+	u.stopCreation()
+	u.creation = nil
 }
 
 // send uploads a part and gives its blocks back. The SDK lets go of the body before it returns.
@@ -239,17 +268,22 @@ func (u *Upload) end() {
 	}
 }
 
-// Abort removes what is left of the upload: nothing after a Commit that went through. It may be called again. It waits for the part on its way
-// and takes a short time of its own even if ctx has ended. What it cannot remove, the store being away, is left for the janitor.
+// Abort removes what is left of the upload: nothing after a Commit that went through. It may be called again. It waits for the request on its way
+// and takes a short time of its own even if ctx has ended. Left for the janitor are uploads that it cannot reach, the store being away, and one
+// whose creation was never answered.
 func (u *Upload) Abort(ctx context.Context) error {
 	u.cancel()
 	_ = u.land() // nobody wants the part any more
 	u.end()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	if u.creation != nil {
+		defer context.AfterFunc(ctx, u.stopCreation)()
+		u.created(<-u.creation)
+	}
 	if u.id == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
-	defer cancel()
 	err := u.store.AbortUpload(ctx, u.opts.Key, u.id)
 	if err == nil && u.cut {
 		// A part that the store was still receiving survives an abort: docs of AbortMultipartUpload.
