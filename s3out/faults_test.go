@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"exportd/export"
 	"exportd/s3out"
@@ -392,7 +393,10 @@ func TestAPartNumberThatTheStoreRefusesIsPermanent(t *testing.T) {
 		answerError(w, http.StatusBadRequest, "InvalidArgument")
 	}))
 	u := s.NewUpload(t.Context(), s3out.UploadOptions{Key: "exports/large"})
-	_, err := u.Write(content(8 * partSize))
+	_, err := u.Write(content(4*partSize + 1)) // the fourth part is on its way
+	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		_, err = u.Write([]byte("x")) // far from filling another
+	}
 	if f := export.FailureOf(err); err == nil || f.Class != export.Permanent || f.Code != "S3_INVALID_ARGUMENT" {
 		t.Errorf("Write = %v (%s)", err, f.Code)
 	}

@@ -68,11 +68,16 @@ func (u *Upload) Moved() int64 { return u.moved.Load() }
 
 var errClosed = errors.New("s3out: write to a finished upload")
 
-// Write keeps b, and sends the part before as soon as another begins. It waits while two parts are full. The error of a part shows at a later Write
-// or at Finish.
+// Write keeps b, and sends the part before as soon as another begins. It waits while two parts are full. The error of a part shows at the next
+// Write or at Finish.
 func (u *Upload) Write(b []byte) (n int, err error) {
 	if u.err == nil && (u.closed || u.part == nil) {
 		return 0, errClosed
+	}
+	select {
+	case err := <-u.flight:
+		u.err = u.landed(err)
+	default:
 	}
 	for len(b) > 0 && u.err == nil {
 		limit := u.store.partLimit(len(u.parts))
@@ -124,7 +129,10 @@ func (u *Upload) land() error {
 	if u.flight == nil {
 		return nil
 	}
-	err := <-u.flight
+	return u.landed(<-u.flight)
+}
+
+func (u *Upload) landed(err error) error {
 	u.flight, u.cut = nil, err != nil
 	return err
 }
