@@ -117,15 +117,21 @@ func appendDoubled(dst, v []byte) []byte {
 
 var csvSpecial = [256]bool{',': true, '"': true, '\n': true, '\r': true}
 
-// csvQuoted says whether v is empty or holds a delimiter, a quote, CR or LF. It looks at eight bytes at a time.
+// csvLong is the length from which four vectorised searches are faster than eight bytes at a time (BenchmarkCSVQuoted).
+const csvLong = 64
+
+// csvQuoted says whether v is empty or holds a delimiter, a quote, CR or LF.
 func csvQuoted(v []byte) bool {
-	if len(v) < 8 {
+	switch {
+	case len(v) < 8:
 		for _, b := range v {
 			if csvSpecial[b] {
 				return true
 			}
 		}
 		return len(v) == 0
+	case len(v) >= csvLong:
+		return bytes.IndexByte(v, ',') >= 0 || bytes.IndexByte(v, '"') >= 0 || bytes.IndexByte(v, '\n') >= 0 || bytes.IndexByte(v, '\r') >= 0
 	}
 	for i := 0; i < len(v)-8; i += 8 {
 		if csvSpecialIn(binary.LittleEndian.Uint64(v[i:])) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -44,7 +45,7 @@ CREATE FUNCTION export_rows(key text, effective_date date) RETURNS TABLE (
 const hostile = `
 DO $do$ DECLARE s text; BEGIN
 	FOREACH s IN ARRAY ARRAY['timezone TO ''America/New_York''', 'datestyle TO ''German, DMY''', 'intervalstyle TO sql_standard', 'extra_float_digits TO -5', 'bytea_output TO escape',
-		'xmlbinary TO hex', 'lc_monetary TO ''C.UTF-8''', 'quote_all_identifiers TO on', 'client_encoding TO latin1', 'statement_timeout TO ''1ms''',
+		'xmlbinary TO hex', 'lc_monetary TO ''C.UTF-8''', 'quote_all_identifiers TO on', 'client_encoding TO latin1',
 		'default_transaction_isolation TO serializable', 'default_transaction_read_only TO on'] LOOP
 		EXECUTE format('ALTER DATABASE %I SET %s', current_database(), s);
 	END LOOP; END $do$`
@@ -159,4 +160,16 @@ func TestKeysGoThroughVerbatim(t *testing.T) {
 		}
 	}
 	run(t, url, "SELECT * FROM job_chunk")
+}
+
+func TestTheStatementTimeoutIsOursAndNotTheRoles(t *testing.T) {
+	t.Parallel()
+	_, url := world(t, `CREATE FUNCTION export_rows(key text, d date) RETURNS SETOF text LANGUAGE sql STABLE AS $$ SELECT pg_sleep(2)::text $$;
+		DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout TO ''1s''', current_database()); END $do$`)
+	if _, rows := exported(t, source(t, url), "k"); rows != 1 {
+		t.Errorf("%d rows", rows)
+	}
+	if f := fails(t, source(t, url, func(c *db.SourceConfig) { c.StatementTimeout = 500 * time.Millisecond }), "k"); f.Code != "SQL_57014" {
+		t.Errorf("got %s", f.Code)
+	}
 }

@@ -69,12 +69,19 @@ func run(t testing.TB, url, sql string) {
 	}
 }
 
-func session(t testing.TB, url string) *pgx.Conn {
+// mustConnect also works while the test is cleaned up. The caller closes the connection.
+func mustConnect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	conn, err := pgx.Connect(context.Background(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return conn
+}
+
+func session(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
+	conn := mustConnect(t, url)
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	return conn
 }
