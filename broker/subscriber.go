@@ -18,7 +18,7 @@ const (
 	// pauseGrace is how long a pausing subscriber keeps its connection for the acks of what is in hand.
 	pauseGrace = 2 * time.Second
 	// A connection that lived so long starts the backoff anew.
-	steady = 10 * time.Second
+	steady = time.Second
 
 	reconnectFirst = 200 * time.Millisecond
 	reconnectMost  = 30 * time.Second

@@ -42,6 +42,7 @@ func Conformance(t *testing.T, subject Subject) {
 		{"a refused login says so", refusedLogin},
 		{"transactions with acks commit and abort", transactions},
 		{"an unknown ack is an error, a nack moves the message away", unknownAckAndNack},
+		{"links that break again and again lose nothing", brokenLinks},
 		{"browsing takes nothing", browsing},
 		{"depth is told or said to be unknown, purge empties", depthAndPurge},
 		{"check finds nothing wrong", checkPasses},

@@ -7,6 +7,7 @@ package localmq
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,10 @@ const home = "/usr/share/activemq"
 type Config struct {
 	// Dir keeps configuration, log and data. It is kept by Stop, so a later Start with it finds the same messages.
 	Dir string
+	// Data is the folder of the messages, when it is shared: of two brokers with the same one the second waits until the first is gone.
+	Data string
+	// Standby makes Start return while the broker still waits for the first one to go; see WaitReady.
+	Standby bool
 	// Port of stomp://127.0.0.1; 0 takes a free one, which Restart keeps.
 	Port int
 	// TLS adds a second connector with a certificate for localhost and 127.0.0.1, signed by itself; see Server.TLSURL and CAFile.
@@ -146,7 +151,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	defer log.Close()
 	dir := s.cfg.Dir
 	cmd := exec.Command("java", "-Xmx512m", "-Dlog4j.configuration=file:"+s.path("conf", "log4j.properties"),
-		"-Dactivemq.home="+home, "-Dactivemq.base="+dir, "-Dactivemq.conf="+s.path("conf"), "-Dactivemq.data="+s.path("data"),
+		"-Dactivemq.home="+home, "-Dactivemq.base="+dir, "-Dactivemq.conf="+s.path("conf"), "-Dactivemq.data="+cmp.Or(s.cfg.Data, s.path("data")),
 		"-Djava.io.tmpdir="+s.path("data"), "-Djava.awt.headless=true",
 		"-jar", home+"/bin/activemq.jar", "start", "xbean:file:"+s.path("conf", "activemq.xml"))
 	cmd.Env = append(os.Environ(), append(s.cfg.Env, "AMQ_STOMP_PORT="+strconv.Itoa(s.cfg.Port))...)
@@ -168,7 +173,10 @@ func (s *Server) Restart(ctx context.Context) error {
 		close(exited)
 	}()
 	s.cmd, s.exited = cmd, exited
-	if err := s.waitReady(ctx); err != nil {
+	if s.cfg.Standby {
+		return nil
+	}
+	if err := s.WaitReady(ctx); err != nil {
 		s.Kill()
 		return fmt.Errorf("%w; the end of its log:\n%s", err, s.logTail())
 	}
@@ -198,7 +206,8 @@ func (s *Server) watch(pid int) (release func(), err error) {
 	}), nil
 }
 
-func (s *Server) waitReady(ctx context.Context) error {
+// WaitReady returns when the broker answers STOMP.
+func (s *Server) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	for {
