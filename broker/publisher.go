@@ -75,8 +75,8 @@ func (p *Publisher) Publish(ctx context.Context, queue string, msgs []export.Mes
 			return err
 		}
 	}
-	err := p.conn.within(ctx, func() error { return send(p.conn, queue, msgs) })
-	if err != nil {
+	c := p.conn
+	if err := c.within(ctx, func() error { return send(c, queue, msgs) }); err != nil { // which may still run: it must not touch p
 		p.conn = nil
 		return fmt.Errorf("sending %d messages to %s: %w", len(msgs), queue, err)
 	}
