@@ -47,7 +47,7 @@ func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]
 				order by due_at limit $2 for update skip locked)`, age, limit)
 		}
 		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
-		b.Queue(leaseSQL("$1", "owed_at <= now() - $3::interval", ", owed_at = now()"), limit, debtLease, age)
+		b.Queue(leaseSQL("$1", "least(due_at, owed_at) <= now() - $3::interval", ", owed_at = now()"), limit, debtLease, age)
 	})
 }
 

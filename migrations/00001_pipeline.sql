@@ -93,6 +93,7 @@ create table dispatch (
     state     text not null check (state in ('READY', 'SENDING', 'SENT', 'WAIT')),
     rank      bigint not null,
     due_at    timestamptz not null default now(),
+    owed_at   timestamptz not null default now(), -- since when it is in line, however often it was leased
     sent_at   timestamptz,
     sends     integer not null default 0,
     error     text,
