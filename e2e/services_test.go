@@ -67,7 +67,7 @@ func TestOneLivingBrokerOfAListIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { silent.Close() })
-	w.Broker.URLs = append([]string{"stomp://127.0.0.1:1", "stomp://" + silent.Addr().String()}, w.Broker.URLs...)
+	w.Settings = []string{"EXPORTD_BROKER_URLS=stomp://127.0.0.1:1,stomp://" + silent.Addr().String() + "," + w.Broker.URLs[0]}
 	w.startAPI()
 	w.startConsumer()
 	w.completed(stack.Submission{Items: []stack.Item{{Key: "ROWS_10", EffectiveDates: days(20)}}})
