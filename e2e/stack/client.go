@@ -17,6 +17,7 @@ type Submission struct {
 	Output         *Output `json:"output,omitempty"`
 	OnFailure      string  `json:"onFailure,omitempty"`
 	Reuse          *bool   `json:"reuse,omitempty"`
+	Priority       *int    `json:"priority,omitempty"`
 	IdempotencyKey string  `json:"idempotencyKey,omitempty"`
 }
 

@@ -6,7 +6,7 @@
 --   GATE_n           3 rows once nobody holds the advisory lock n any more
 --   BIG_m, STREAM_m  m MiB at full speed; 1 MiB every tenth of a second
 --   NASTY            every type and every character that a CSV can get wrong
---   VER              one row with the number in src_version
+--   VER, VERBIG_m    one row with the number in src_version; m MiB that differ with it
 -- In a session with e2e.fast = on nothing sleeps. No literal depends on standard_conforming_strings. LANGUAGE sql and STABLE, so that it is inlined and its rows stream.
 create table src_version (v integer not null);
 insert into src_version values (1);
@@ -63,4 +63,7 @@ language sql stable as $$
     where src_kind(key) = 'NASTY'
     union all
     select v, key, null, null, effective_date, null, null, null, null from src_version where src_kind(key) = 'VER'
+    union all
+    select v, repeat(md5(i::text || key || v), 32), null, null, effective_date, null, null, null, null
+    from src_version, generate_series(1, case src_kind(key) when 'VERBIG' then src_arg(key) * 1024 else 0 end) i
 $$;
