@@ -47,18 +47,22 @@ func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]
 				order by due_at limit $2 for update skip locked)`, age, limit)
 		}
 		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
-		b.Queue(leaseSQL("$1", "least(due_at, owed_at) <= now() - $3::interval", ", owed_at = now()"), limit, debtLease, age)
+		b.Queue(leaseSQL("$1", "rank <= "+frontRank+" and least(due_at, owed_at) <= now() - $3::interval", ", owed_at = now()"), limit, debtLease, age)
 	})
 }
 
+// frontRank is the rank of the thousandth debt in line. Whoever looks for old ones looks no further: what is in front of them ages too.
+const frontRank = `(select max(rank) from (select rank from dispatch where state = 'READY' order by rank limit 1000) front)`
+
+// leaseSQL finds the locked rows again by their place (ctid): the planner cannot know how few they are, and would read the whole table.
 func leaseSQL(limit, guard, set string) string {
 	return `
 with picked as (
-    select job_id, chunk_key from dispatch where state = 'READY' and ` + guard + `
+    select ctid from dispatch where state = 'READY' and ` + guard + `
     order by rank, debt_id limit ` + limit + `
     for update skip locked
 ), leased as (
-    update dispatch d set state = 'SENDING', due_at = now() + $2::interval` + set + ` from picked p where d.job_id = p.job_id and d.chunk_key = p.chunk_key
+    update dispatch d set state = 'SENDING', due_at = now() + $2::interval` + set + ` where d.ctid = any(array(select ctid from picked))
     returning d.*
 )
 select ` + debtColumns + `
@@ -69,11 +73,11 @@ order by d.rank, d.debt_id`
 // dueSQL brings what has become due into line.
 const dueSQL = `
 with due as (
-    select job_id, chunk_key, due_at from dispatch where state <> 'READY' and due_at <= now() order by due_at limit 1000 for update skip locked
+    select ctid as place, job_id, due_at from dispatch where state <> 'READY' and due_at <= now() order by due_at limit 1000 for update skip locked
 )
 update dispatch d set state = 'READY', owed_at = case when d.state = 'WAIT' then d.due_at else d.owed_at end, rank = ` + virtualTime + ` + p.n * p.stride
 from (select due.*, 2520 / (j.priority + 1) as stride, row_number() over (partition by job_id order by due_at) as n from due join job j using (job_id)) p
-where d.job_id = p.job_id and d.chunk_key = p.chunk_key`
+where d.ctid = p.place`
 
 // leaseDebts brings what has become due into line and then runs the lease that queue adds, in one implicit transaction and one round trip, under
 // the relay lock: statements that wait for nothing but each other.

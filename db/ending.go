@@ -144,7 +144,7 @@ func (s *Store) Redrive(ctx context.Context, tenant, jobID string) (n int, err e
 			select c.job_id, c.chunk_key, 'READY', v.now + row_number() over (order by c.chunk_key) * (2520 / (j.priority + 1))
 			from job_chunk c join job j using (job_id) cross join (select `+virtualTime+` as now) v
 			where c.job_id = $1 and c.status in ('DLQ', 'CANCELLED') order by c.chunk_key
-			on conflict (job_id, chunk_key) do update set debt_id = default, state = 'READY', rank = excluded.rank, due_at = excluded.due_at, sent_at = null, sends = 0, error = null`, jobID)
+			on conflict (job_id, chunk_key) do update set debt_id = default, state = 'READY', rank = excluded.rank, due_at = excluded.due_at, owed_at = excluded.owed_at, sent_at = null, sends = 0, error = null`, jobID)
 		b.Queue(`update job_chunk set status = 'PENDING', attempts = 0, completed_at = null, error_code = null, error_message = null
 			where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID)
 		return tx.SendBatch(ctx, &b).Close()

@@ -57,6 +57,7 @@ type modelDebt struct {
 	State  string
 	Sends  int
 	due    time.Duration
+	owed   time.Duration // since when it is in line
 	sentAt time.Duration
 }
 
@@ -75,7 +76,7 @@ func newModel() *model {
 func (c *modelChunk) expired(m *model) bool { return c.Status == export.Running && c.lease <= m.clock }
 
 func (c *modelChunk) owe(m *model, state string, delay time.Duration) {
-	c.Debt = &modelDebt{State: state, due: m.clock + delay}
+	c.Debt = &modelDebt{State: state, due: m.clock + delay, owed: m.clock}
 }
 
 // drop what the claim wrote on the row.
@@ -175,6 +176,9 @@ func (m *model) deadLettered(c *modelChunk) {
 func (m *model) promote() {
 	for _, c := range m.chunks {
 		if d := c.Debt; d != nil && d.State != "READY" && d.due <= m.clock {
+			if d.State == "WAIT" {
+				d.owed = d.due
+			}
 			d.State = "READY"
 		}
 	}

@@ -168,17 +168,25 @@ func (m *machine) take(t *rapid.T) {
 	age := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "age")
 	m.promote()
 	for _, c := range m.chunks {
-		if d := c.Debt; age > 0 && d != nil && d.State == "SENT" && d.sentAt <= m.clock-age {
-			d.State, d.due = "READY", d.sentAt
+		if d := c.Debt; age > 0 && d != nil && (d.State == "SENT" && d.sentAt <= m.clock-age || d.State == "SENDING" && max(d.owed, d.sentAt) <= m.clock-age) {
+			d.State = "READY"
+			if d.Sends > 0 {
+				d.owed = min(d.owed, d.sentAt)
+			}
 		}
 	}
-	want := m.count(func(c *modelChunk) bool { return c.Debt != nil && c.Debt.State == "READY" && c.Debt.due <= m.clock-age })
+	want := m.count(func(c *modelChunk) bool {
+		return c.Debt != nil && c.Debt.State == "READY" && min(c.Debt.due, c.Debt.owed) <= m.clock-age
+	})
 	debts, err := m.store(t).TakeDebts(context.Background(), 100, age)
 	answer(t, "take", err, nil)
 	if len(debts) != want {
 		t.Fatalf("took %d debts, want %d", len(debts), want)
 	}
 	m.leasedNow(t, debts)
+	for _, d := range debts {
+		m.find(d.Ref).Debt.owed = m.clock
+	}
 }
 
 func (m *machine) leasedNow(t *rapid.T, debts []export.Debt) {

@@ -176,7 +176,7 @@ with want as (
     insert into dispatch as d (job_id, chunk_key, state, rank, due_at)
     select job_id, chunk_key, 'WAIT', 0, now() + delay from ended where status <> 'CANCELLED' order by job_id, chunk_key
     on conflict (job_id, chunk_key) do update -- the sweeper owed a run of the chunk while its lease was over: that is another debt, of no concern any more
-    set debt_id = default, state = 'WAIT', due_at = excluded.due_at, sent_at = null, sends = 0, error = null
+    set debt_id = default, state = 'WAIT', due_at = excluded.due_at, owed_at = excluded.owed_at, sent_at = null, sends = 0, error = null
 ), noted as (
     insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
     select claim_id, job_id, chunk_key, run, attempts, lock_owner, started_at,

@@ -128,7 +128,7 @@ const keyLife = 7 * 24 * time.Hour
 // Expire forgets old idempotency keys, dead workers and, when retention is not 0, jobs that ended longer ago and whose key is forgotten: a small batch
 // of each. more says that there may be more.
 func (s *Store) Expire(ctx context.Context, retention time.Duration) (more bool, err error) {
-	const batch = 20
+	const mostJobs, mostChunks = 200, 20_000
 	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `delete from worker where heartbeat_at < now() - $1::interval`, 20*heartbeatFresh); err != nil {
 			return err
@@ -139,15 +139,23 @@ func (s *Store) Expire(ctx context.Context, retention time.Duration) (more bool,
 			more = keys.RowsAffected() == 1000
 			return err
 		}
-		rows, err := tx.Query(ctx, `select job_id from job where completed_at < now() - $1::interval and idempotency_key is null order by job_id limit $2 for update skip locked`, retention, batch)
+		rows, err := tx.Query(ctx, `select job_id, total from job where completed_at < now() - $1::interval and idempotency_key is null
+			order by completed_at limit $2 for update skip locked`, retention, mostJobs)
 		if err != nil {
 			return err
 		}
-		jobs, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
+		var jobs []string
+		var id string
+		var total, found, chunks int
+		if _, err := pgx.ForEachRow(rows, []any{&id, &total}, func() error {
+			if found++; found == 1 || chunks+total <= mostChunks {
+				jobs, chunks = append(jobs, id), chunks+total
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
-		more = keys.RowsAffected() == 1000 || len(jobs) == batch
+		more = keys.RowsAffected() == 1000 || found == mostJobs || len(jobs) < found
 		var b pgx.Batch
 		for _, table := range []string{"job_chunk", "dispatch", "chunk_attempt", "job"} {
 			b.Queue(`delete from `+table+` where job_id = any($1)`, jobs)

@@ -41,6 +41,7 @@ create table job (
 create unique index job_idempotency on job (tenant, idempotency_key) where idempotency_key is not null;
 create index job_created on job (created_at, job_id);
 create index job_open on job (job_id) where completed_at is null;
+create index job_ended on job (completed_at) where completed_at is not null;
 
 -- No foreign key to job: both are written in one transaction and removed together, and the check would cost more than the insert.
 -- No index on lease_until: with one, no renewal would be a HOT update.
