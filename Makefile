@@ -25,7 +25,7 @@ bench: ## speed of the parts that matter (ARGS="-bench=Name -count=6")
 	go test -run '^$$' -bench . -benchmem -timeout 30m $(ARGS) ./...
 
 up: .env ## the whole system in containers; the API on http://127.0.0.1:8080
-	$(COMPOSE) up --build -d
+	COMMIT=$$(git rev-parse HEAD 2>/dev/null) $(COMPOSE) up --build -d
 
 down: ## stop and remove the containers and their data
 	$(COMPOSE) down -v
