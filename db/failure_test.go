@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -189,7 +190,12 @@ func TestAServerThatGoesDownIsAnOutageUntilItIsBack(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if f := fails(t, s, "ROWS_1"); f.Class != export.Outage {
+	var err error
+	poll(t, "the idle backends noticed too", func() bool {
+		_, err = s.Export(t.Context(), "ROWS_1", day, io.Discard)
+		return err != nil
+	})
+	if f := export.FailureOf(err); f.Class != export.Outage || f.Dependency != "source" {
 		t.Errorf("got %s %s: %v", f.Class, f.Code, f)
 	}
 	if err := s.Probe(t.Context()); export.FailureOf(err).Class != export.Outage {

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
 	"exportd/db"
+	"exportd/db/dbtest"
 )
 
 // types is every common type in its odd forms.
@@ -172,4 +174,27 @@ func TestTheStatementTimeoutIsOursAndNotTheRoles(t *testing.T) {
 	if f := fails(t, source(t, url, func(c *db.SourceConfig) { c.StatementTimeout = 500 * time.Millisecond }), "k"); f.Code != "SQL_57014" {
 		t.Errorf("got %s", f.Code)
 	}
+}
+
+func FuzzExportAgreesWithCopy(f *testing.F) {
+	for _, seed := range []string{"", "a", `\.`, `"`, ",", "\n", "\r\n", " ", "é", "1,2", `\N`, "\x01", "日本", "12345678,", strings.Repeat(`"`, 70)} {
+		f.Add(seed)
+	}
+	url := dbtest.URL(f)
+	run(f, url, `CREATE FUNCTION one(key text, d date) RETURNS SETOF text LANGUAGE sql STABLE AS $$ VALUES (key), (NULL), (key || key) $$;
+		CREATE FUNCTION two(key text, d date) RETURNS TABLE (a text, b text) LANGUAGE sql STABLE AS $$ VALUES (key, reverse(key)), (NULL, key), (key, NULL) $$`)
+	conn := copySession(f, url)
+	sources := map[string]*db.Source{"one": source(f, url, named("one", 1)), "two": source(f, url, named("two", 1))}
+	f.Fuzz(func(t *testing.T, key string) {
+		if strings.ContainsRune(key, 0) || !utf8.ValidString(key) {
+			t.Skip("PostgreSQL has no such text")
+		}
+		for function, s := range sources {
+			got, rows := exported(t, s, key)
+			want, count := copyIn(t, conn, "SELECT * FROM "+function+"("+literal(key)+", '"+day.ISO()+"')")
+			if got != want || rows != count {
+				t.Errorf("%s of %q: got %q with %d rows, COPY gives %q with %d", function, key, got, rows, want, count)
+			}
+		}
+	})
 }

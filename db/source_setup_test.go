@@ -97,6 +97,11 @@ func value[T any](t testing.TB, conn *pgx.Conn, sql string, args ...any) (v T) {
 // copyCSV is PostgreSQL's own CSV of a query, under the settings that the contract fixes.
 func copyCSV(t testing.TB, url, query string) (string, int64) {
 	t.Helper()
+	return copyIn(t, copySession(t, url), query)
+}
+
+func copySession(t testing.TB, url string) *pgx.Conn {
+	t.Helper()
 	conn := session(t, url)
 	for _, set := range []string{
 		"timezone = 'UTC'", "datestyle = 'ISO, YMD'", "intervalstyle = postgres", "extra_float_digits = 1", "bytea_output = hex", "client_encoding = UTF8",
@@ -106,8 +111,13 @@ func copyCSV(t testing.TB, url, query string) (string, int64) {
 			t.Fatal(err)
 		}
 	}
+	return conn
+}
+
+func copyIn(t testing.TB, conn *pgx.Conn, query string) (string, int64) {
+	t.Helper()
 	var b bytes.Buffer
-	tag, err := conn.PgConn().CopyTo(t.Context(), &b, "COPY ("+query+") TO STDOUT (FORMAT csv, HEADER)")
+	tag, err := conn.PgConn().CopyTo(context.Background(), &b, "COPY ("+query+") TO STDOUT (FORMAT csv, HEADER)")
 	if err != nil {
 		t.Fatal(err)
 	}
