@@ -30,7 +30,13 @@ func TestUsersOfActiveMQ(t *testing.T) {
 		if faults := broker.Check(t.Context(), c.cfg, c.access...); len(faults) > 0 {
 			t.Errorf("user %s: %q", c.cfg.User, faults)
 		}
-		if d := broker.Depth(t.Context(), c.cfg, work, parking); !d[0].Known || !d[1].Known {
+		d := broker.Depth(t.Context(), c.cfg, work, parking)
+		for range 3 { // a cold JVM on a busy machine
+			if !d[0].Known || !d[1].Known {
+				d = broker.Depth(t.Context(), c.cfg, work, parking)
+			}
+		}
+		if !d[0].Known || !d[1].Known {
 			t.Errorf("user %s sees no depth: %+v", c.cfg.User, d)
 		}
 	}

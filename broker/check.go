@@ -50,8 +50,6 @@ func trySend(ctx context.Context, cfg Config, queue string) error {
 		return err
 	}
 	defer c.kill()
-	ctx, cancel := context.WithTimeout(ctx, inspectTimeout/2)
-	defer cancel()
 	return c.within(ctx, func() error {
 		tx, err := c.BeginWithError()
 		if err != nil {

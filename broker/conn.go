@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,34 +23,20 @@ func (e *RefusedError) Error() string { return "the broker refused: " + e.Messag
 // conn is one connection. It is destroyed at the first error or timeout, see doc.go.
 type conn struct {
 	*stomp.Conn
-	addr   address
-	socket net.Conn
-	ended  chan struct{} // closed when go-stomp gave the connection up
-	cause  error         // why; read after ended
+	wire  *wire
+	addr  address
+	index int // of addr in Config.URLs
+	// go-stomp stops waiting for a transaction's receipt after the heart-beat less a tenth. We must be the first to give up: a receipt that comes
+	// after go-stomp did blocks its loop for ever.
+	patience time.Duration
+	ended    <-chan struct{} // closed when the socket is, by go-stomp or by kill
 }
 
-// newConn adds to a connection what go-stomp lacks: a way to see that it ended. A subscription with a reply-to header is never sent to the broker
-// (go-stomp keeps it for answers), but it is told of every ERROR frame and of the end of the connection.
-func newConn(sc *stomp.Conn, addr address, socket net.Conn) (*conn, error) {
-	c := &conn{Conn: sc, addr: addr, socket: socket, ended: make(chan struct{})}
-	watch, err := sc.Subscribe("/temp-queue/exportd.watch", stomp.AckAuto, stomp.SubscribeOpt.Header(stomp.ReplyToHeader, "/temp-queue/exportd.watch"))
-	if err != nil {
-		return nil, translate(err)
-	}
-	go func() {
-		for m := range watch.C {
-			if m.Err != nil {
-				c.cause = translate(m.Err)
-			}
-		}
-		close(c.ended)
-	}()
-	return c, nil
-}
+// answerGrace is for an answer that came together with the end of the connection.
+const answerGrace = 200 * time.Millisecond
 
-// kill destroys the connection at once: go-stomp's loops see the closed socket and end everything that waits on it. Closing the bare socket and not
-// the TLS connection never blocks.
-func (c *conn) kill() { c.socket.Close() }
+// kill destroys the connection at once: go-stomp's loops see the closed socket and end everything that waits on it.
+func (c *conn) kill() { c.wire.Close() }
 
 func (c *conn) alive() bool {
 	select {
@@ -60,27 +47,42 @@ func (c *conn) alive() bool {
 	}
 }
 
-// within runs f, which talks on c, and returns when f, c or ctx ends. Unless it returns nil, c is destroyed.
+// within runs f, which talks on c, and returns when f, c or ctx ends. Unless it returns nil, c is destroyed, and f may go on for a while, in vain.
 func (c *conn) within(ctx context.Context, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- f() }()
 	select {
 	case err := <-done:
-		if err != nil {
-			c.kill()
-		}
-		return translate(err)
+		return c.failed(err)
 	case <-c.ended:
-		select {
-		case err := <-done:
-			return translate(err) // the answer had come before the end
-		default:
-			return c.cause
-		}
 	case <-ctx.Done():
 		c.kill()
 		return fmt.Errorf("broker %s gave no answer: %w", c.addr, ctx.Err())
 	}
+	select {
+	case err := <-done:
+		return c.failed(err)
+	case <-time.After(answerGrace): // f waits for an answer to a frame that was never written
+		return c.failed(errEnded)
+	}
+}
+
+var errEnded = errors.New("the connection ended")
+
+// failed destroys c if err is one. An ERROR frame is known of even if go-stomp reports only the end that it caused.
+func (c *conn) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	c.kill()
+	err = translate(err)
+	var refused *RefusedError
+	if c.wire.refused.Load() && !errors.As(err, &refused) {
+		return &RefusedError{Message: "its reason came too late to be read"}
+	}
+	return err
 }
 
 // goodbye disconnects as the protocol asks and returns when the connection has ended.
@@ -125,27 +127,38 @@ func translate(err error) error {
 	return errors.New(v.Message)
 }
 
-// deadlineConn gives every write a deadline once the login is over.
-type deadlineConn struct {
-	net.Conn
-	armed atomic.Bool
+// wire is the socket below go-stomp. It tells what go-stomp does not: that the connection ended, and that an ERROR frame was the reason.
+type wire struct {
+	net.Conn          // encrypted or not
+	socket   net.Conn // the bare one: closing it never blocks
+	armed    atomic.Bool
+	refused  atomic.Bool
+	once     sync.Once
+	closed   chan struct{}
 }
 
-func (c *deadlineConn) Write(b []byte) (int, error) {
-	if c.armed.Load() {
-		c.SetWriteDeadline(time.Now().Add(writeTimeout))
+// Write has a deadline once the login is over. Without one a broker that stops reading would hold the connection for ever.
+func (w *wire) Write(b []byte) (int, error) {
+	if w.armed.Load() {
+		w.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
-	return c.Conn.Write(b)
+	return w.Conn.Write(b)
 }
 
-// quiet drops go-stomp's log: it repeats what the errors say.
-type quiet struct{}
+func (w *wire) Close() (err error) {
+	w.once.Do(func() {
+		err = w.socket.Close()
+		close(w.closed)
+	})
+	return err
+}
 
-func (quiet) Debugf(string, ...any)   {}
-func (quiet) Infof(string, ...any)    {}
-func (quiet) Warningf(string, ...any) {}
-func (quiet) Errorf(string, ...any)   {}
-func (quiet) Debug(string)            {}
-func (quiet) Info(string)             {}
-func (quiet) Warning(string)          {}
-func (quiet) Error(string)            {}
+// Error is go-stomp's log call for an ERROR frame, before it closes the connection. The rest of its log repeats what its errors say.
+func (w *wire) Error(string)            { w.refused.Store(true) }
+func (w *wire) Errorf(string, ...any)   {}
+func (w *wire) Debugf(string, ...any)   {}
+func (w *wire) Infof(string, ...any)    {}
+func (w *wire) Warningf(string, ...any) {}
+func (w *wire) Debug(string)            {}
+func (w *wire) Info(string)             {}
+func (w *wire) Warning(string)          {}

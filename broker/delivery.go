@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -62,6 +63,19 @@ type line struct {
 	handed  int  // deliveries given out
 	acked   int
 	settled chan struct{} // signalled when handed or acked change
+	why     error         // the connection ended
+}
+
+func (l *line) setReason(err error) {
+	l.mu.Lock()
+	l.why = err
+	l.mu.Unlock()
+}
+
+func (l *line) reason() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.why, errEnded)
 }
 
 func (l *line) ack(m *stomp.Message) error {

@@ -15,45 +15,56 @@ import (
 const (
 	dialTimeout  = 5 * time.Second  // name, TCP and TLS of one address
 	loginTimeout = 10 * time.Second // CONNECT to CONNECTED: ActiveMQ may start slowly behind an open port
-	writeTimeout = 15 * time.Second // one write to the socket; without it a broker that stops reading would hold the connection for ever
+	writeTimeout = 15 * time.Second // one write to the socket
 
 	// ActiveMQ may be silent for twice the agreed heart-beat; go-stomp gives up after (heart-beat + error) × multiplier.
 	silenceFactor = 2.5
 )
 
-// dialer tries the addresses in turn, beginning with the one that answered last.
+// dialer tries the addresses in turn, beginning with the one that last proved good.
 type dialer struct {
 	cfg       Config
 	heartBeat time.Duration
 	queued    int // frames that the connection must be able to queue in each direction without blocking
 
-	mu   sync.Mutex
-	next int
+	mu    sync.Mutex
+	first int // index of the address to begin with
 }
 
 // dial asks every address once.
 func (d *dialer) dial(ctx context.Context) (*conn, error) {
+	d.mu.Lock()
+	first := d.first
+	d.mu.Unlock()
 	var errs []error
-	for range d.cfg.URLs {
-		d.mu.Lock()
-		raw := d.cfg.URLs[d.next%len(d.cfg.URLs)]
-		d.mu.Unlock()
-		c, err := d.dialOne(ctx, raw)
+	for i := range d.cfg.URLs {
+		index := (first + i) % len(d.cfg.URLs)
+		c, err := d.dialOne(ctx, d.cfg.URLs[index])
 		if err == nil {
+			c.index = index
+			d.mu.Lock()
+			d.first = index
+			d.mu.Unlock()
 			return c, nil
 		}
 		errs = append(errs, err)
 		if ctx.Err() != nil {
 			break
 		}
-		d.mu.Lock()
-		d.next++
-		d.mu.Unlock()
 	}
 	if len(errs) == 0 {
 		return nil, errors.New("no broker URL is configured")
 	}
 	return nil, errors.Join(errs...)
+}
+
+// disappointed makes the next dial begin with another address than that of c, which took the login and then failed.
+func (d *dialer) disappointed(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.first == c.index { // several connections may report the same address
+		d.first = (c.index + 1) % len(d.cfg.URLs)
+	}
 }
 
 func (d *dialer) dialOne(ctx context.Context, raw string) (*conn, error) {
@@ -99,8 +110,8 @@ func (d *dialer) secure(ctx context.Context, addr address, socket net.Conn) (net
 func (d *dialer) login(ctx context.Context, addr address, socket, secured net.Conn) (*conn, error) {
 	secured.SetDeadline(time.Now().Add(loginTimeout))
 	stop := context.AfterFunc(ctx, func() { secured.SetDeadline(time.Unix(1, 0)) })
-	wire := &deadlineConn{Conn: secured}
-	sc, err := stomp.Connect(wire,
+	w := &wire{Conn: secured, socket: socket, closed: make(chan struct{})}
+	sc, err := stomp.Connect(w,
 		stomp.ConnOpt.AcceptVersion(stomp.V12),
 		stomp.ConnOpt.Host(addr.host),
 		stomp.ConnOpt.Login(d.cfg.User, d.cfg.Password),
@@ -110,7 +121,7 @@ func (d *dialer) login(ctx context.Context, addr address, socket, secured net.Co
 		stomp.ConnOpt.ReadChannelCapacity(d.queued),
 		stomp.ConnOpt.WriteChannelCapacity(d.queued),
 		stomp.ConnOpt.DisconnectReceiptTimeout(5*time.Second),
-		stomp.ConnOpt.Logger(quiet{}),
+		stomp.ConnOpt.Logger(w),
 	)
 	if !stop() {
 		return nil, ctx.Err()
@@ -123,9 +134,9 @@ func (d *dialer) login(ctx context.Context, addr address, socket, secured net.Co
 		return nil, fmt.Errorf("no STOMP answer: %w", err)
 	}
 	secured.SetDeadline(time.Time{})
-	wire.armed.Store(true)
+	w.armed.Store(true)
 	if v := sc.Version(); v != stomp.V12 {
 		return nil, fmt.Errorf("speaks STOMP %s, exportd needs 1.2", v)
 	}
-	return newConn(sc, addr, socket)
+	return &conn{Conn: sc, wire: w, addr: addr, patience: d.heartBeat * 8 / 10, ended: w.closed}, nil
 }

@@ -14,8 +14,8 @@ import (
 
 const (
 	inspectTimeout = 10 * time.Second
-	// A broker without the statistics plugin, or a queue that does not exist, gives no answer.
-	statisticsWait = 2 * time.Second
+	// A broker without the statistics plugin, or a queue that does not exist, gives no answer. A cold ActiveMQ takes seconds for its first one.
+	statisticsWait = 4 * time.Second
 	// purgeIdle: a queue that yields nothing for so long is empty.
 	purgeIdle = time.Second
 )
@@ -205,7 +205,16 @@ func inspector(cfg Config) *dialer {
 func abandon(c *conn, sub *stomp.Subscription) {
 	c.kill()
 	go func() {
-		for range sub.C {
+		giveUp := time.After(goodbyeTimeout)
+		for {
+			select {
+			case _, ok := <-sub.C:
+				if !ok {
+					return
+				}
+			case <-giveUp:
+				return
+			}
 		}
 	}()
 }

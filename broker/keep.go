@@ -102,9 +102,8 @@ func (s *Subscriber) open(ctx context.Context, share int) (*line, error) {
 	l.holding = s.drained
 	s.mu.Unlock()
 	go s.pump(l)
-	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
-	defer cancel()
 	if err := c.barrier(ctx); err != nil {
+		s.dialer.disappointed(c)
 		s.forget(l)
 		return nil, err
 	}
@@ -142,7 +141,8 @@ func (s *Subscriber) serve(ctx context.Context, l *line) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default:
-		return l.conn.cause
+		s.dialer.disappointed(l.conn)
+		return l.conn.failed(l.reason())
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *Subscriber) finish(ctx context.Context, l *line) {
 		cancel()
 		within = ctx
 	}
-	bounded, cancel := context.WithTimeout(within, loginTimeout)
+	bounded, cancel := context.WithCancel(within)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	if err := l.finish(bounded); err != nil {
@@ -184,11 +184,26 @@ func (s *Subscriber) finish(ctx context.Context, l *line) {
 	}
 }
 
-// pump empties the subscription's channel always: when it fills up (16 messages), go-stomp neither writes acks nor heart-beats.
+// pump empties the subscription's channel always: when it fills up (16 messages), go-stomp neither writes acks nor heart-beats. It is closed some
+// time after the connection ended; never, if the connection ended before the SUBSCRIBE was written.
 func (s *Subscriber) pump(l *line) {
-	for m := range l.sub.C {
-		if m.Err == nil {
-			s.enqueue(newDelivery(l, m))
+	ended := l.conn.ended
+	var giveUp <-chan time.Time
+	for {
+		select {
+		case m, ok := <-l.sub.C:
+			switch {
+			case !ok:
+				return
+			case m.Err != nil:
+				l.setReason(translate(m.Err))
+			default:
+				s.enqueue(newDelivery(l, m))
+			}
+		case <-ended:
+			ended, giveUp = nil, time.After(goodbyeTimeout)
+		case <-giveUp:
+			return
 		}
 	}
 }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,7 @@ import (
 
 const (
 	publishHeartBeat = 30 * time.Second
-	// go-stomp stops waiting for a COMMIT's receipt after the heart-beat less a tenth; we must be the first to give up, or a goroutine leaks.
-	commitTimeout = 25 * time.Second
+	publishTimeout   = 25 * time.Second // dialling, sending, and the receipt of the COMMIT, which conn.within limits once more
 	// frames of a batch that fit into go-stomp's queue, so that sending never blocks inside it
 	publishQueue = 1024
 	// ActiveMQ's frame limit is 1 MiB, headers included; a larger frame costs the connection.
@@ -26,23 +26,17 @@ const (
 
 // Publisher sends batches over one connection of its own, which it dials when needed. It is safe for concurrent use; batches go one after the other.
 type Publisher struct {
-	dialer  *dialer
-	timeout time.Duration
-	turn    chan struct{} // holds a token while a batch is sent
-	conn    *conn         // of whoever holds the turn
-	closed  bool          // likewise
+	dialer *dialer
+	turn   chan struct{} // holds a token while a batch is sent
+	conn   *conn         // of whoever holds the turn
+	closed bool          // likewise
 }
 
 // NewPublisher connects to nothing yet.
 func NewPublisher(cfg Config) *Publisher {
-	heartBeat, timeout := publishHeartBeat, commitTimeout
-	if cfg.HeartBeat > 0 {
-		heartBeat, timeout = cfg.HeartBeat, min(timeout, cfg.HeartBeat*8/10)
-	}
 	return &Publisher{
-		dialer:  &dialer{cfg: cfg, heartBeat: heartBeat, queued: publishQueue},
-		timeout: timeout,
-		turn:    make(chan struct{}, 1),
+		dialer: &dialer{cfg: cfg, heartBeat: cmp.Or(cfg.HeartBeat, publishHeartBeat), queued: publishQueue},
+		turn:   make(chan struct{}, 1),
 	}
 }
 
@@ -58,7 +52,7 @@ func (p *Publisher) Publish(ctx context.Context, queue string, msgs []export.Mes
 			return &RefusedError{Message: fmt.Sprintf("a body of %d bytes is larger than the %d that fit into a frame", len(m.Body), maxBody)}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	select {
 	case p.turn <- struct{}{}:
@@ -78,6 +72,7 @@ func (p *Publisher) Publish(ctx context.Context, queue string, msgs []export.Mes
 	c := p.conn
 	if err := c.within(ctx, func() error { return send(c, queue, msgs) }); err != nil { // which may still run: it must not touch p
 		p.conn = nil
+		p.dialer.disappointed(c)
 		return fmt.Errorf("sending %d messages to %s: %w", len(msgs), queue, err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -52,12 +53,8 @@ type Subscriber struct {
 // spread over several connections.
 func NewSubscriber(cfg Config, queue string, prefetch int) *Subscriber {
 	prefetch = max(prefetch, 1)
-	heartBeat := consumeHeartBeat
-	if cfg.HeartBeat > 0 {
-		heartBeat = cfg.HeartBeat
-	}
 	return &Subscriber{
-		dialer: &dialer{cfg: cfg, heartBeat: heartBeat, queued: 2*window + 32},
+		dialer: &dialer{cfg: cfg, heartBeat: cmp.Or(cfg.HeartBeat, consumeHeartBeat), queued: 2*window + 32},
 		queue:  queue, shares: split(prefetch, window), log: cfg.log().With("queue", queue),
 		out: make(chan *Delivery), quiet: make(chan struct{}), done: make(chan struct{}),
 		arrived: make(chan struct{}, 1), changed: make(chan struct{}),
