@@ -65,6 +65,10 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 
 	relay := startRelay(ctx, c.Broker, store, closing, p.log)
 	finisher := startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, p.log)
+	janitor := &consumer.Janitor{
+		Store: store, Bucket: objects{bucket}, BasePath: c.S3.BasePath, ChunkTimeout: c.Work.ChunkTimeout, Lease: c.Lease.Lease, Log: p.log,
+	}
+	closing.background(ctx, "janitor", janitor.Run)
 	host, _ := os.Hostname() // only shown
 	settings := consumer.Config{
 		Store: store, Source: source, Objects: objects{bucket}, Finisher: finisher, Wake: wake(relay),

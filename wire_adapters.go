@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"sync"
+	"time"
 
 	"exportd/broker"
 	"exportd/consumer"
@@ -22,6 +23,16 @@ func (o objects) NewUpload(ctx context.Context, opts consumer.UploadOptions) con
 func (o objects) Head(ctx context.Context, key string) (consumer.Object, bool, error) {
 	info, found, err := o.Store.Head(ctx, key)
 	return consumer.Object{Size: info.Size, ETag: info.ETag, Metadata: info.Metadata}, found, err
+}
+
+func (o objects) OldUploads(ctx context.Context, prefix string, age time.Duration) (list []consumer.OpenUpload, err error) {
+	for u, err := range o.Store.OldUploads(ctx, prefix, age) {
+		if err != nil {
+			return list, err
+		}
+		list = append(list, consumer.OpenUpload{Key: u.Key, ID: u.UploadID})
+	}
+	return list, nil
 }
 
 type upload struct{ *s3out.Upload }

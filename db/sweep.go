@@ -122,6 +122,17 @@ func (s *Store) Unfinished(ctx context.Context, age time.Duration) (jobs []strin
 	return jobs, err
 }
 
+// UploadsInUse says which of the multipart uploads belong to claims that have not ended.
+func (s *Store) UploadsInUse(ctx context.Context, ids []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(ctx, `select upload_id from job_chunk where status = 'RUNNING' and upload_id = any($1)`, ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
 // keyLife is how long an idempotency key is kept.
 const keyLife = 7 * 24 * time.Hour
 

@@ -138,15 +138,13 @@ type OpenUpload struct {
 // ListUploads yields the open multipart uploads under a key prefix. It ends with the first error.
 func (s *Store) ListUploads(ctx context.Context, prefix string) iter.Seq2[OpenUpload, error] {
 	return func(yield func(OpenUpload, error) bool) {
-		pages := s3.NewListMultipartUploadsPaginator(s.client, &s3.ListMultipartUploadsInput{Bucket: &s.bucket, Prefix: &prefix})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
+		for page, err := range s.uploadPages(ctx, prefix) {
 			if err != nil {
-				yield(OpenUpload{}, s.fail(ctx, "listing the multipart uploads of", prefix, err))
+				yield(OpenUpload{}, err)
 				return
 			}
-			for _, u := range page.Uploads {
-				if !yield(OpenUpload{aws.ToString(u.Key), aws.ToString(u.UploadId), aws.ToTime(u.Initiated)}, nil) {
+			for _, u := range openUploads(page) {
+				if !yield(u, nil) {
 					return
 				}
 			}
