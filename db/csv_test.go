@@ -146,7 +146,7 @@ func BenchmarkCSVQuoted(b *testing.B) {
 			"indexbyte": func(v []byte) bool {
 				return len(v) == 0 || bytes.IndexByte(v, ',') >= 0 || bytes.IndexByte(v, '"') >= 0 || bytes.IndexByte(v, '\n') >= 0 || bytes.IndexByte(v, '\r') >= 0
 			},
-			"indexany": func(v []byte) bool { return len(v) == 0 || bytes.IndexAny(v, ",\"\n\r") >= 0 },
+			"indexany": func(v []byte) bool { return len(v) == 0 || bytes.ContainsAny(v, ",\"\n\r") },
 		} {
 			b.Run(name+"/"+string(v[:5]), func(b *testing.B) {
 				b.SetBytes(int64(len(v)))
