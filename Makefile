@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short verify bench up down
+.PHONY: help demo test test-short verify bench chaos up down
 
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
@@ -19,6 +19,10 @@ test-short: ## the tests that need no service and no time
 verify: ## format, go.mod, vet, staticcheck, layers, known vulnerabilities
 	.ci/setup lint
 	.ci/verify
+
+chaos: ## faults of every kind against the whole system, then its invariants (SEED=7 DURATION=10m ARGS=-race)
+	.ci/setup services
+	go run ./chaos $(if $(SEED),-seed $(SEED)) $(if $(DURATION),-duration $(DURATION)) $(ARGS)
 
 bench: ## speed of the parts that matter (ARGS="-bench=Name -count=6")
 	.ci/setup services
