@@ -185,7 +185,7 @@ func (s *Server) Restart(ctx context.Context) error {
 
 // watch starts the shell that outlives this program by the moment it needs to kill java. The returned function ends it once java is gone.
 func (s *Server) watch(pid int) (release func(), err error) {
-	script := `read gone; if [ "$gone" != yes ]; then kill -9 "$0"; if [ -n "$1" ]; then sleep 1; rm -rf "$1"; fi; fi`
+	script := `read gone; if [ "$gone" != yes ]; then kill -9 "$0"; for i in 1 2 3 4 5; do [ -z "$1" ] || { sleep 1; rm -rf "$1"; }; done; fi`
 	remove := ""
 	if s.ownDir {
 		remove = s.cfg.Dir
