@@ -38,7 +38,7 @@ func run(args []string) int {
 	}
 	fmt.Print(result.text)
 	if len(result.breaches) > 0 {
-		fmt.Printf("chaos: %d breaches. Replay: make chaos SEED=%d DURATION=%s; logs of the processes are in %s\n", len(result.breaches), p.seed, p.duration, result.dir)
+		fmt.Printf("chaos: %d breaches. Replay: make chaos SEED=%d DURATION=%s; logs and tables are in %s\n", len(result.breaches), p.seed, p.duration, result.dir)
 		return 1
 	}
 	fmt.Printf("chaos: nothing lost, nothing doubled, nothing stuck (seed %d)\n", p.seed)

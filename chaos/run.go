@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -60,8 +59,10 @@ func execute(ctx context.Context, p plan, o options) (res result, err error) {
 	if err := w.check(ctx, p); err != nil {
 		return res, err
 	}
-	if err := w.keepLogs(); err != nil {
-		return res, err
+	if len(rep.found()) > 0 {
+		if err := w.keepEvidence(ctx); err != nil {
+			return res, err
+		}
 	}
 	res.breaches, res.text = rep.found(), strings.Join(w.tell(ctx, outcomesSQL), "\n")+"\n"+rep.summary()
 	return res, nil
@@ -193,16 +194,4 @@ func (w *world) awaitTidiness(ctx context.Context) error {
 		w.report.line("after %s, %d uploads or probe objects are left", janitorBound, left)
 	}
 	return ctx.Err()
-}
-
-func (p plan) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%v\n", p.settings)
-	for _, f := range p.faults {
-		fmt.Fprintf(&b, "%s %s %d\n", f.at, f, f.seed)
-	}
-	for _, o := range p.orders {
-		fmt.Fprintf(&b, "%+v\n", o)
-	}
-	return b.String()
 }
