@@ -27,6 +27,7 @@ func (w *world) owner(key string) *stack.Process {
 
 func (w *world) kill(p *stack.Process) {
 	w.t.Helper()
+	w.expect.Killed = true
 	if err := p.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -38,16 +39,16 @@ func TestAnotherConsumerFinishesWhatAKilledOneHadHalfUploaded(t *testing.T) {
 	w.startAPI()
 	w.startConsumer()
 	w.startConsumer()
-	job := w.submit(stack.Submission{Items: append(items("STREAM_40"), stack.Item{Key: "ROWS_100", EffectiveDates: days(20)})})
+	job := w.submit(stack.Submission{Items: append(items("STREAM_30"), stack.Item{Key: "ROWS_100", EffectiveDates: days(20)})})
 	w.eventually("a part", func() bool {
-		return w.number(`select count(*) from job_chunk where key = 'STREAM_40' and upload_id is not null and started_at < now() - interval '2 s'`) == 1
+		return w.number(`select count(*) from job_chunk where key = 'STREAM_30' and upload_id is not null and started_at < now() - interval '2 s'`) == 1
 	})
-	w.kill(w.owner("STREAM_40"))
+	w.kill(w.owner("STREAM_30"))
 	w.ended(job, "COMPLETED")
-	if n := w.number(`select attempts from job_chunk where key = 'STREAM_40'`); n != 2 {
+	if n := w.number(`select attempts from job_chunk where key = 'STREAM_30'`); n != 2 {
 		t.Errorf("%d attempts", n)
 	}
-	if n := w.number(`select count(*) from chunk_attempt where chunk_key = 'key=STREAM_40:date=20200131' and outcome = 'LOST' and attempt = 1`); n != 1 {
+	if n := w.number(`select count(*) from chunk_attempt where chunk_key = 'key=STREAM_30:date=20200131' and outcome = 'LOST' and attempt = 1`); n != 1 {
 		t.Errorf("the lost attempt is noted %d times", n)
 	}
 	w.checkInvariants()
@@ -86,11 +87,11 @@ func TestAJobSurvivesTheAPIThatAcceptedIt(t *testing.T) {
 	w := setup(t, own{})
 	// Killed right after its answer: it may or may not have published anything.
 	api := w.startAPI()
-	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_10", EffectiveDates: days(100)}}})
+	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_10", EffectiveDates: days(40)}}})
 	w.kill(api)
 	// Killed between commit and publish: it could not publish, for want of a broker.
 	api = w.startAPI("EXPORTD_BROKER_URLS=stomp://127.0.0.1:1")
-	second := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_11", EffectiveDates: days(100)}}})
+	second := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_11", EffectiveDates: days(40)}}})
 	w.kill(api)
 	if n := w.number(`select count(*) from dispatch where job_id = $1 and sent_at is not null`, second.JobID); n > 0 {
 		t.Errorf("%d debts are said to be sent", n)
@@ -112,11 +113,12 @@ func TestEverythingKilledAtOnceGoesOnAfterTheRestart(t *testing.T) {
 	w.startAPI()
 	w.startConsumer()
 	w.startConsumer()
-	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_2000", EffectiveDates: days(150)}, {Key: "STREAM_12", EffectiveDates: days(4)}}})
+	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_2000", EffectiveDates: days(60)}, {Key: "STREAM_12", EffectiveDates: days(2)}}})
 	w.eventually("some are done and some run", func() bool {
 		return w.number(`select least((select count(*) from job_chunk where status = 'DONE'), 10 * (select count(*) from job_chunk where status = 'RUNNING'))`) >= 10
 	})
 	w.KillAll()
+	w.expect.Killed = true
 	w.startAPI()
 	w.startConsumer()
 	w.ended(job, "COMPLETED")
@@ -162,6 +164,7 @@ func (w *world) awaitObject(key string) (claim string) {
 }
 
 func TestAFileWhoseWriterDiedBeforeItsSettlementIsAdopted(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"ROWS_10", "BIG_12"} { // in one part, and in several
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
@@ -224,6 +227,7 @@ func (w *world) exit(p *stack.Process, within time.Duration) int {
 }
 
 func TestAWorkerThatSleptThroughItsLeaseChangesNothing(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{"STREAM_30", "SLOW_3"} { // stopped with parts uploaded, and with none
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()

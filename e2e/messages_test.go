@@ -140,12 +140,12 @@ func TestTenThousandChunksAreAcceptedWithoutABroker(t *testing.T) {
 	}
 	began := time.Now()
 	job := w.submit(stack.Submission{Items: list})
-	if took := time.Since(began); job.Total != 10_000 || took > 15*time.Second {
-		t.Errorf("%d chunks took %s", job.Total, took)
+	t.Logf("%d chunks were accepted after %s", job.Total, time.Since(began))
+	if job.Total != 10_000 {
+		t.Errorf("got %+v", job)
 	}
-	t.Logf("accepted after %s", time.Since(began))
 	w.kill(api)
-	w.startAPI("EXPORTD_BACKLOG=300")
+	w.startAPI("EXPORTD_BACKLOG=300", "EXPORTD_REPUBLISH_AFTER=10m") // nobody takes them, and none is to be there twice
 	w.eventually("the backlog is in the queue", func() bool {
 		waiting, err := broker.Browse(t.Context(), w.Broker, w.Work, 20_000)
 		return err == nil && len(waiting) == 300

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// These tests mostly wait: for leases, for brokers that start.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		_ = flag.Set("test.parallel", "4")
+		_ = flag.Set("test.parallel", "6")
 	}
 	if os.Getenv("EXPORTD_TEST_S3_ENDPOINT") == "" { // a private server too needs them
 		os.Setenv("AWS_ACCESS_KEY_ID", locals3.AccessKey)

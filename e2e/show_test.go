@@ -17,7 +17,7 @@ import (
 //
 //	EXPORTD_E2E_FULL=1 go test ./e2e -run FleetThatIsKilled -v
 func TestFleetThatIsKilledAllTheTimeMakesEachFileOnce(t *testing.T) {
-	chunks, every := 600, 1500*time.Millisecond
+	chunks, every := 400, 1500*time.Millisecond
 	if os.Getenv("EXPORTD_E2E_FULL") != "" {
 		chunks, every = 2000, 3*time.Second
 	}
