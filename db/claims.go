@@ -31,9 +31,12 @@ func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*exp
 
 // The chunks are locked once each, however often the group names them: rows of held are made while others are changed, and a chunk that this very
 // statement has changed could not be locked any more.
+//
+// The arrays of this and the other statements for groups come as sub-selects, so that the planner cannot see their lengths: it would believe that a plan
+// made for one length is better than the general one, and plan anew for every group, which costs five times what a small group does.
 const claimSQL = `
 with want as (
-    select n, job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) with ordinality as w(job_id, chunk_key, claim_id, n)
+    select n, job_id, chunk_key, claim_id::uuid from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) with ordinality as w(job_id, chunk_key, claim_id, n)
 ), held as (
     select job_id, chunk_key, status, claim_id, attempts, lock_owner, started_at, lease_until, next_retry_at, upload_id, s3_object_key, row_count, byte_count, sha256
     from job_chunk c
@@ -113,7 +116,7 @@ func (s *Store) markStarted(ctx context.Context, jobs []string) error {
 // and changed the chunks: that one cannot see a debt that the sweeper wrote while it waited for the lock.
 const paidSQL = `
 delete from dispatch d
-using unnest($1::text[], $2::text[], $3::text[]) as w(job_id, chunk_key, claim_id) join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+using unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) as w(job_id, chunk_key, claim_id) join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key
 where d.job_id = c.job_id and d.chunk_key = c.chunk_key `
 
 // claimRow is one row of claimSQL.
@@ -176,19 +179,19 @@ func (r *claimRow) previous() *export.Announced {
 
 const renewSQL = `
 with want as (
-    select job_id, chunk_key, claim_id::uuid from unnest($1::text[], $2::text[], $3::text[]) as w(job_id, chunk_key, claim_id)
+    select job_id, chunk_key, claim_id::uuid from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) as w(job_id, chunk_key, claim_id)
 ), held as (
-    select c.job_id, c.chunk_key from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    where c.claim_id = w.claim_id and c.status = 'RUNNING'
+    select c.job_id, c.chunk_key, c.status from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
+    where c.claim_id = w.claim_id
     order by c.job_id, c.chunk_key
     for update of c skip locked
 ), renewed as (
-    update job_chunk c set lease_until = now() + $4::interval from held h where c.job_id = h.job_id and c.chunk_key = h.chunk_key
+    update job_chunk c set lease_until = now() + $4::interval from held h
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
     returning c.job_id, c.chunk_key
 )
-select w.claim_id::text, r.job_id is not null
-from want w
-join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key and c.claim_id = w.claim_id and c.status = 'RUNNING'
+select w.claim_id::text, c.status, r.job_id is not null
+from want w join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key and c.claim_id = w.claim_id
 left join renewed r on r.job_id = w.job_id and r.chunk_key = w.chunk_key`
 
 // Renew prolongs the claims, all in one statement, and answers per claim ID.
@@ -205,11 +208,14 @@ func (s *Store) Renew(ctx context.Context, claims []*export.Claim) (map[string]e
 			return err
 		}
 		var id string
+		var status export.ChunkStatus
 		var renewed bool
-		_, err = pgx.ForEachRow(rows, []any{&id, &renewed}, func() error {
-			answers[id] = export.RenewalLocked
-			if renewed {
+		_, err = pgx.ForEachRow(rows, []any{&id, &status, &renewed}, func() error {
+			switch {
+			case renewed:
 				answers[id] = export.Renewed
+			case status == export.Running:
+				answers[id] = export.RenewalLocked
 			}
 			return nil
 		})

@@ -121,7 +121,7 @@ func (s *Store) ConfirmSent(ctx context.Context, sent []export.Debt) error {
 		_, err := s.pool.Exec(ctx, `
 with held as (
     select d.job_id, d.chunk_key
-    from dispatch d join unnest($1::text[], $2::text[], $3::bigint[]) as w(job_id, chunk_key, debt_id)
+    from dispatch d join unnest((select $1::text[]), (select $2::text[]), (select $3::bigint[])) as w(job_id, chunk_key, debt_id)
          on d.job_id = w.job_id and d.chunk_key = w.chunk_key and d.debt_id = w.debt_id
     where d.state = 'SENDING' for update of d skip locked
 )

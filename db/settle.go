@@ -27,23 +27,24 @@ func staleUnless(ok bool, err error) error {
 	return err
 }
 
+// The state is looked at after the lock: naming it before would let the planner scan the index of running chunks, dead entries and all.
 const announceSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256
-    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[])
+    from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::text[]), (select $5::bigint[]), (select $6::bigint[]), (select $7::text[]))
          with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, n)
 ), held as (
-    select job_id, chunk_key, claim_id from job_chunk c
-    where status = 'RUNNING' and exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
+    select job_id, chunk_key, claim_id, status from job_chunk c
+    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
     order by job_id, chunk_key
     for update of c
 ), done as (
     update job_chunk c
     set s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, lease_until = now() + $8::interval
     from held h join want w using (job_id, chunk_key, claim_id)
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key
+    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
 )
-select n from want join held using (job_id, chunk_key, claim_id)`
+select n from want join held using (job_id, chunk_key, claim_id) where status = 'RUNNING'`
 
 func (s *Store) announceAll(ctx context.Context, asks []announceAsk) ([]bool, error) {
 	w := newColumns(len(asks))
@@ -81,11 +82,11 @@ func (s *Store) Done(ctx context.Context, c *export.Claim, f export.File, reused
 const doneSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256, etag, reused, file_claim::uuid, file_started
-    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::boolean[], $10::text[], $11::timestamptz[])
+    from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::text[]), (select $5::bigint[]), (select $6::bigint[]), (select $7::text[]), (select $8::text[]), (select $9::boolean[]), (select $10::text[]), (select $11::timestamptz[]))
          with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, etag, reused, file_claim, file_started, n)
 ), held as (
     select job_id, chunk_key, claim_id, status from job_chunk c
-    where status in ('RUNNING', 'DONE') and exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
+    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
     order by job_id, chunk_key
     for update of c
 ), ended as (
@@ -104,7 +105,7 @@ with want as (
         claim_started_at = excluded.claim_started_at, job_id = excluded.job_id, last_generated_at = now()
     where f.claim_started_at < excluded.claim_started_at
 )
-select n from want join held using (job_id, chunk_key, claim_id)`
+select n from want join held using (job_id, chunk_key, claim_id) where status in ('RUNNING', 'DONE')`
 
 func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
 	w := newColumns(len(asks))
@@ -154,7 +155,7 @@ func (s *Store) GiveBack(ctx context.Context, c *export.Claim, why *export.Failu
 const releaseSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, refund, delay, code, message
-    from unnest($1::text[], $2::text[], $3::text[], $4::boolean[], $5::interval[], $6::text[], $7::text[])
+    from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::boolean[]), (select $5::interval[]), (select $6::text[]), (select $7::text[]))
          with ordinality as w(job_id, chunk_key, claim_id, refund, delay, code, message, n)
 ), held as (
     select job_id, chunk_key, claim_id, status, attempts, started_at, lock_owner from job_chunk c
