@@ -24,9 +24,10 @@ chaos: ## faults of every kind against the whole system, then its invariants (SE
 	.ci/setup services
 	go run ./chaos $(if $(SEED),-seed $(SEED)) $(if $(DURATION),-duration $(DURATION)) $(ARGS)
 
-bench: ## speed of the parts that matter (ARGS="-bench=Name -count=6")
+bench: ## speed of the parts (ARGS="-bench=Name -count=6"), then of the whole beside its limit and a peer (WHOLE="-full -out ../docs/performance.md")
 	.ci/setup services
 	go test -run '^$$' -bench . -benchmem -timeout 30m $(ARGS) ./...
+	go run -C bench . $(WHOLE)
 
 up: .env ## the whole system in containers; the API on http://127.0.0.1:8080
 	COMMIT=$$(git rev-parse HEAD 2>/dev/null) $(COMPOSE) up --build -d

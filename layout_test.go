@@ -53,6 +53,8 @@ func checkLayout(tree fs.FS) (breaches []string, err error) {
 			return err
 		case entry.IsDir() && name != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
 			return fs.SkipDir
+		case entry.IsDir() && name != "." && hasModule(tree, name):
+			return fs.SkipDir
 		case entry.IsDir() || !strings.HasSuffix(name, ".go"):
 			return nil
 		}
@@ -68,6 +70,12 @@ func checkLayout(tree fs.FS) (breaches []string, err error) {
 		return nil
 	})
 	return breaches, err
+}
+
+// hasModule says whether the folder is a module of its own, whose imports are no concern of ours.
+func hasModule(tree fs.FS, folder string) bool {
+	_, err := fs.Stat(tree, path.Join(folder, "go.mod"))
+	return err == nil
 }
 
 func checkFile(name string, file *ast.File) (breaches []string) {
@@ -173,6 +181,8 @@ func TestLayoutCheckAllowsWhatIsMeant(t *testing.T) {
 		"consumer/a_test.go": `package consumer_test; import ("exportd/db/dbtest"; "github.com/jackc/pgx/v5")`,
 		"e2e/a_test.go":      `package e2e; import ("exportd/s3out/s3test"; "github.com/jackc/pgx/v5")`,
 		"testdata/bad/a.go":  `package util`,
+		"bench/go.mod":       `module exportd/bench`,
+		"bench/bench.go":     `package bench; import ("exportd/db"; "exportd/s3out"; "github.com/jackc/pgx/v5")`,
 	} {
 		tree[name] = &fstest.MapFile{Data: []byte(source)}
 	}
