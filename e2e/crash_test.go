@@ -179,7 +179,7 @@ func TestAFileWhoseWriterDiedBeforeItsSettlementIsAdopted(t *testing.T) {
 			w.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'exportd' and wait_event_type = 'Lock'`)
 			release()
 			w.startConsumer()
-			job = w.ended(job, "COMPLETED")
+			w.ended(job, "COMPLETED")
 			if n := w.number(`select count(*) from job_chunk where attempts = 2 and claim_id <> $1::uuid and not reused`, claim); n != 1 {
 				t.Error("the chunk was not taken over")
 			}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/s3out"
+)
+
+func (w *world) conn() *pgx.Conn {
+	w.t.Helper()
+	if w.db == nil || w.db.IsClosed() {
+		conn, err := pgx.Connect(w.t.Context(), w.Database)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { conn.Close(context.Background()) })
+		w.db = conn
+	}
+	return w.db
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.conn().Exec(w.t.Context(), sql, args...); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// number is the answer to a query for one number.
+func (w *world) number(sql string, args ...any) (n int) {
+	w.t.Helper()
+	if err := w.conn().QueryRow(w.t.Context(), sql, args...).Scan(&n); err != nil {
+		w.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// closeGate makes the chunks GATE_n wait until open.
+func (w *world) closeGate(n int) (open func()) {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.Database)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { conn.Close(context.Background()) })
+	if _, err := conn.Exec(w.t.Context(), "select pg_advisory_lock($1)", n); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() {
+		if err := conn.Close(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// bucket looks into the bucket from outside.
+func (w *world) bucket() *s3out.Store {
+	w.t.Helper()
+	s, err := s3out.Open(w.t.Context(), w.S3)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(s.Close)
+	return s
+}
+
+// checkInvariants compares database, bucket and queues. The processes still run: acknowledgements and notices may be on their way.
+func (w *world) checkInvariants() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	defer cancel()
+	breaches, err := w.Breaches(ctx, w.expect)
+	if err != nil {
+		w.t.Error(err)
+	}
+	for _, b := range breaches {
+		w.t.Error(b)
+	}
+}
