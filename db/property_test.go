@@ -379,7 +379,7 @@ func (m *machine) time(t *rapid.T) {
 	d := rapid.SampledFrom([]time.Duration{40 * time.Second, 120 * time.Second, 1000 * time.Second}).Draw(t, "passed")
 	m.clock += d
 	exec(t, m.pool, `update job_chunk set lease_until = lease_until - $1::interval, next_retry_at = next_retry_at - $1::interval`, d)
-	exec(t, m.pool, `update dispatch set due_at = due_at - $1::interval, sent_at = sent_at - $1::interval`, d)
+	exec(t, m.pool, `update dispatch set due_at = due_at - $1::interval, sent_at = sent_at - $1::interval, owed_at = owed_at - $1::interval`, d)
 	exec(t, m.pool, `update job set pinned_at = pinned_at - $1::interval`, d)
 }
 
@@ -573,7 +573,7 @@ func (m *machine) finish(t *rapid.T) {
 	for range 60 {
 		m.clock += 2000 * time.Second
 		exec(t, m.pool, `update job_chunk set lease_until = lease_until - interval '2000 s', next_retry_at = next_retry_at - interval '2000 s'`)
-		exec(t, m.pool, `update dispatch set due_at = due_at - interval '2000 s', sent_at = sent_at - interval '2000 s'`)
+		exec(t, m.pool, `update dispatch set due_at = due_at - interval '2000 s', sent_at = sent_at - interval '2000 s', owed_at = owed_at - interval '2000 s'`)
 		exec(t, m.pool, `update job set pinned_at = pinned_at - interval '2000 s'`)
 		m.oweExpired(t)
 		m.cancelLeftovers(t)

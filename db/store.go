@@ -83,15 +83,19 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // Close closes all connections, waiting for those in use.
 func (s *Store) Close() { s.pool.Close() }
 
-// Ping says whether the database answers, has the tables, and can be written to.
+// Ping says whether the database answers, has the tables, can be written to, and isolates transactions as the store needs it.
 func (s *Store) Ping(ctx context.Context) error {
 	var readOnly, migrated bool
-	err := s.pool.QueryRow(ctx, "select pg_is_in_recovery() or current_setting('transaction_read_only')::bool, to_regclass('worker') is not null").Scan(&readOnly, &migrated)
+	var isolation string
+	err := s.pool.QueryRow(ctx, `select pg_is_in_recovery() or current_setting('transaction_read_only')::bool, to_regclass('worker') is not null,
+		current_setting('transaction_isolation')`).Scan(&readOnly, &migrated, &isolation)
 	switch {
 	case err != nil:
 		return err
 	case readOnly:
 		return errors.New("the database is read-only: it is a replica, or a failover is under way")
+	case isolation != "read committed": // statements that waited for a lock rely on seeing what was committed meanwhile
+		return fmt.Errorf("default_transaction_isolation is %q for this role or database; it must be read committed", isolation)
 	case !migrated:
 		return errors.New("the database has no tables of exportd: run exportd migrate")
 	}
