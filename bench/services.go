@@ -158,7 +158,7 @@ func (b *bench) loadData(ctx context.Context) error {
 	for _, s := range b.sets() {
 		if b.wanted(s) {
 			statements = append(statements, fmt.Sprintf(`insert into sample_rows
-				select '%s-' || lpad((c / %d)::text, 4, '0'), date '%s' + c %% %d, c::bigint * 1000000 + r, 'ACC-' || lpad((r * 7919 %% 1000000)::text, 8, '0'),
+				select '%s-' || lpad((c / %d)::text, 4, '0'), date '%s' + c %% %d, c::bigint * 1000000 + r, 'ACC-' || lpad((r::bigint * 7919 %% 1000000)::text, 8, '0'),
 				       (r * 31 %% 1000000) / 100.0, (array['EUR', 'USD', 'CHF'])[1 + r %% 3], r * 1.0001, timestamptz '2024-01-01 00:00:00Z' + r * interval '1 s',
 				       case when r %% 10 = 0 then 'note, with "quotes"' else 'an ordinary note' end
 				from generate_series(0, %d) c, generate_series(1, %d) r`, s.name, datesPerKey, firstDate.Format(time.DateOnly), datesPerKey, s.chunks-1, s.rows))
