@@ -31,7 +31,15 @@ type dialer struct {
 	first int // index of the address to begin with
 }
 
-// dial asks every address once.
+// unreachable is the error of a dial that reached no broker: nothing was sent.
+type unreachable struct{ error }
+
+func (e unreachable) Unwrap() error { return e.error }
+
+// Unsent says that nothing was sent.
+func (unreachable) Unsent() bool { return true }
+
+// dial asks every address once. None may use up the time of those after it: a broker that accepts and says nothing is as good as dead.
 func (d *dialer) dial(ctx context.Context) (*conn, error) {
 	d.mu.Lock()
 	first := d.first
@@ -39,7 +47,7 @@ func (d *dialer) dial(ctx context.Context) (*conn, error) {
 	var errs []error
 	for i := range d.cfg.URLs {
 		index := (first + i) % len(d.cfg.URLs)
-		c, err := d.dialOne(ctx, d.cfg.URLs[index])
+		c, err := d.dialShare(ctx, d.cfg.URLs[index], len(d.cfg.URLs)-i)
 		if err == nil {
 			c.index = index
 			d.mu.Lock()
@@ -55,7 +63,17 @@ func (d *dialer) dial(ctx context.Context) (*conn, error) {
 	if len(errs) == 0 {
 		return nil, errors.New("no broker URL is configured")
 	}
-	return nil, errors.Join(errs...)
+	return nil, unreachable{errors.Join(errs...)}
+}
+
+// dialShare dials one address within its part of the time that is left for several.
+func (d *dialer) dialShare(ctx context.Context, raw string, left int) (*conn, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
+		defer cancel()
+	}
+	return d.dialOne(ctx, raw)
 }
 
 // disappointed makes the next dial begin with another address than that of c, which took the login and then failed.

@@ -31,6 +31,8 @@ const (
 type store interface {
 	// LeaseDebts takes up to limit due debts for 15 s, bounded by the backlog rule and interleaved over jobs. It has committed when it returns.
 	LeaseDebts(ctx context.Context, limit int) ([]export.Debt, error)
+	// ReturnDebts gives back what was leased and surely not sent.
+	ReturnDebts(ctx context.Context, unsent []export.Debt) error
 	// ConfirmSent records that the broker has them.
 	ConfirmSent(ctx context.Context, sent []export.Debt) error
 	// SetAsideDebt takes a debt that the broker refuses out of the way.
@@ -116,8 +118,7 @@ func (r *Relay) run(ctx context.Context, f *flow) {
 			sleep(ctx, wait, nil)
 		case moved:
 			failures, idle = 0, 0
-		default:
-			failures = 0
+		default: // no reason to take the failure before for over: what it left is leased still
 			idle++
 			sleep(ctx, f.idle(ctx, idle), f.waker)
 		}
@@ -147,6 +148,7 @@ type leased struct {
 	msgs    []export.Message
 	taken   func(ctx context.Context, from, to int) error // the broker confirmed [from, to)
 	refused func(ctx context.Context, i int, reason string) error
+	unsent  func(ctx context.Context) error // no broker was reached; nil: their lease runs out
 }
 
 // idle is how long to sleep after the given number of rounds that found nothing. Something can be due and yet not be had, because the backlog in the
@@ -191,6 +193,7 @@ func (r *Relay) leaseDebts(ctx context.Context, limit int) (leased, error) {
 			r.cfg.Log.Error("relay: the broker refuses a message, set aside", "chunk", debts[i].Ref.String(), "reason", reason)
 			return r.cfg.Store.SetAsideDebt(ctx, debts[i], reason)
 		},
+		func(ctx context.Context) error { return r.cfg.Store.ReturnDebts(ctx, debts) },
 	}, nil
 }
 
@@ -212,5 +215,6 @@ func (r *Relay) leaseNotices(ctx context.Context, limit int) (leased, error) {
 			r.cfg.Log.Error("relay: the broker refuses a dead-letter notice, set aside", "id", ids[i], "reason", reason)
 			return r.cfg.Store.SetAsideOutbox(ctx, ids[i], reason)
 		},
+		nil,
 	}, nil
 }

@@ -81,6 +81,15 @@ func (l *ledger) ConfirmSent(_ context.Context, sent []export.Debt) error {
 	return nil
 }
 
+func (l *ledger) ReturnDebts(_ context.Context, unsent []export.Debt) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range unsent {
+		l.find(d).due = time.Now()
+	}
+	return nil
+}
+
 func (l *ledger) SetAsideDebt(_ context.Context, d export.Debt, reason string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,6 +210,26 @@ func TestRelaySendsEverythingOnceInBatches(t *testing.T) {
 		}
 		if s := r.Stats(); s.Published != 1200 || s.Parked != 7 || s.Batches != 4 || s.Failures != 0 {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+type unreachable struct{ error }
+
+func (unreachable) Unsent() bool { return true }
+
+func TestRelayGivesBackWhatReachedNoBroker(t *testing.T) {
+	l, w := newLedger(3, 0), &wire{}
+	w.say(func(string, []export.Message) error { return unreachable{errors.New("connection refused")} })
+	relaying(t, l, w, func(r *broker.Relay) {
+		if due, _ := l.NextDue(t.Context()); due != 0 {
+			t.Errorf("due only in %s", due)
+		}
+		w.say(nil)
+		time.Sleep(2 * time.Second) // less than a lease
+		synctest.Wait()
+		if debts, _ := l.count(); debts != 3 {
+			t.Errorf("sent %d debts", debts)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 func (r *Relay) send(ctx context.Context, f *flow, rows leased) error {
 	began := time.Now()
 	var refused *RefusedError
+	var unsent interface{ Unsent() bool }
 	err := r.cfg.Publisher.Publish(ctx, f.queue, rows.msgs)
 	if errors.As(err, &refused) {
 		err = r.cfg.Publisher.Publish(ctx, f.queue, rows.msgs)
@@ -24,10 +25,19 @@ func (r *Relay) send(ctx context.Context, f *flow, rows leased) error {
 		return r.confirm(ctx, rows, 0, len(rows.msgs))
 	case errors.As(err, &refused):
 		return r.sendSingly(ctx, f, rows, began, err)
+	case errors.As(err, &unsent) && unsent.Unsent() && rows.unsent != nil:
+		return errors.Join(err, r.giveBack(ctx, rows))
 	default:
 		f.size = max(f.size/2, 1)
 		return err
 	}
+}
+
+// giveBack makes rows that no broker was reached for available at once: to this relay's next try, and to consumers who take debts from the database.
+func (r *Relay) giveBack(ctx context.Context, rows leased) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+	defer cancel()
+	return rows.unsent(ctx)
 }
 
 // confirm is not cut short by the end of the process: what the broker has and the database does not know of is sent again.

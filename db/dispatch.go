@@ -114,6 +114,21 @@ func scanDebt(row pgx.CollectableRow) (d export.Debt, err error) {
 	return d, err
 }
 
+// ReturnDebts puts leased debts back into line: they were not sent.
+func (s *Store) ReturnDebts(ctx context.Context, unsent []export.Debt) error {
+	return again(ctx, func(ctx context.Context) error {
+		_, err := s.pool.Exec(ctx, `
+with held as (
+    select d.job_id, d.chunk_key
+    from dispatch d join unnest($1::text[], $2::text[], $3::bigint[]) as w(job_id, chunk_key, debt_id)
+         on d.job_id = w.job_id and d.chunk_key = w.chunk_key and d.debt_id = w.debt_id
+    where d.state = 'SENDING' for update of d skip locked
+)
+update dispatch d set state = 'READY', due_at = now() from held h where d.job_id = h.job_id and d.chunk_key = h.chunk_key`, debtArrays(unsent)...)
+		return err
+	})
+}
+
 // ConfirmSent notes that the broker has the debts. Each is due again after RepublishAfter, twice that the next time, and so on: that is how a
 // lost message is found. A debt that was claimed or leased anew meanwhile is left alone.
 func (s *Store) ConfirmSent(ctx context.Context, sent []export.Debt) error {

@@ -239,3 +239,18 @@ func eventually[T any](t *testing.T, try func() *T) *T {
 	t.Fatal("did not happen within 20 s")
 	return nil
 }
+
+func TestADebtThatReachedNoBrokerIsInLineAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	_, refs := submit(t, s, submission(2))
+	first, err := s.LeaseDebts(t.Context(), 10)
+	must(t, err)
+	claim(t, s, refs[0]) // whose debt goes with it, and must not come back
+	must(t, s.ReturnDebts(t.Context(), first))
+	again, err := s.LeaseDebts(t.Context(), 10)
+	must(t, err)
+	if len(again) != 1 || again[0].Ref != refs[1] || again[0].Sends != 0 {
+		t.Fatalf("leased again: %+v", again)
+	}
+}
