@@ -206,10 +206,11 @@ func findAnnounced(ctx context.Context, objects Objects, a *export.Announced) (*
 	return look() // it may have ended between the look and the abort
 }
 
-// removeOrphan removes the object of a claim that turned out stale after the last step, unless the database names it.
+// removeOrphan removes the object of a claim that turned out stale after the last step, unless somebody needs it: the registry names it, or a claim for
+// the same file is at work, which may be about to adopt it or will replace it.
 func (c *Consumer) removeOrphan(ctx context.Context, claim *export.Claim, file export.File) {
-	cached, err := c.Store.CachedFile(ctx, file.ObjectKey)
-	if err == nil && (cached == nil || cached.ETag != file.ETag) {
+	needed, err := c.Store.FileNeeded(ctx, claim, file)
+	if err == nil && !needed {
 		var o Object
 		var found bool
 		if o, found, err = c.Objects.Head(ctx, file.ObjectKey); err == nil && found && o.Metadata[metaClaim] == claim.ID {

@@ -21,6 +21,8 @@ type store interface {
 	DeadLetter(ctx context.Context, c *export.Claim, why *export.Failure) error
 	CachedFile(ctx context.Context, objectKey string) (*export.File, error)
 	FileOf(ctx context.Context, ref export.Ref, claimID, objectKey string) (*export.File, error)
+	// FileNeeded says whether the registry names the file, or a claim for the same one is at work.
+	FileNeeded(ctx context.Context, c *export.Claim, f export.File) (bool, error)
 	EndingJobs(ctx context.Context, jobs []string) ([]string, error)
 	Heartbeat(ctx context.Context, host, version string, concurrency, inFlight int) error
 	Goodbye(ctx context.Context) error

@@ -26,6 +26,18 @@ func (s *Store) FileOf(ctx context.Context, ref export.Ref, claimID, objectKey s
 		limit 1`, ref.JobID, ref.ChunkKey(), claimID, s.Bucket, objectKey, s.Function)
 }
 
+// FileNeeded says whether the file that the (stale) claim made is needed all the same: the registry names it, or a claim for the same object is at work.
+func (s *Store) FileNeeded(ctx context.Context, c *export.Claim, f export.File) (needed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	err = s.pool.QueryRow(ctx, `
+		select exists (select from file_cache where bucket = $1 and object_key = $2 and export_function = $3 and etag = $4)
+		    or exists (select from job_chunk c join job j using (job_id)
+		               where c.status = 'RUNNING' and c.key = $5 and c.effective_date = $6 and j.compression = $7 and c.claim_id <> $8::uuid)`,
+		s.Bucket, f.ObjectKey, s.Function, f.ETag, c.Key, c.Date.Time(), c.Job.Compression, c.ID).Scan(&needed)
+	return needed, err
+}
+
 func (s *Store) oneFile(ctx context.Context, sql string, args ...any) (*export.File, error) {
 	rows, err := s.pool.Query(ctx, sql, args...)
 	if err != nil {
