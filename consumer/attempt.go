@@ -102,24 +102,31 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 		return result{}, err
 	}
 	f.beats.Add(1)
-	return c.commit(ctx, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
+	return c.commit(ctx, f.life, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
 }
 
 // commit takes the last step of the upload. When the object is not the one expected, or the answer was lost, the object itself says by its claim what
 // is there: mine, then it is done; that of a claim begun after this job was created, then both jobs share it; an older one, then it is replaced, if it is still
 // the same.
-func (c *Consumer) commit(ctx context.Context, up Upload, claim *export.Claim, file export.File, ifMatch string) (result, error) {
+//
+// The order to stop does not cut the step short: nobody could tell then whether the object is still to come. It keeps it from being repeated.
+func (c *Consumer) commit(ctx, life context.Context, up Upload, claim *export.Claim, file export.File, ifMatch string) (result, error) {
 	extra := map[string]string{metaRows: strconv.FormatInt(file.Rows, 10), metaSHA256: file.SHA256}
+	last, cancel := outlast(ctx, life, commitGrace)
+	defer cancel()
 	for range 8 {
-		etag, err := up.Commit(ctx, ifMatch, extra)
+		if ctx.Err() != nil {
+			return result{}, context.Cause(ctx)
+		}
+		etag, err := up.Commit(last, ifMatch, extra)
 		if err == nil {
 			file.ETag = etag
 			return result{file: file}, nil
 		}
-		if !hasState(err, "Precondition") && !hasState(err, "Ambiguous") || ctx.Err() != nil {
+		if !hasState(err, "Precondition") && !hasState(err, "Ambiguous") {
 			return result{}, err
 		}
-		o, found, headErr := c.Objects.Head(ctx, file.ObjectKey)
+		o, found, headErr := c.look(last, file.ObjectKey)
 		if headErr != nil {
 			return result{}, errors.Join(err, headErr)
 		}
@@ -140,6 +147,32 @@ func (c *Consumer) commit(ctx context.Context, up Upload, claim *export.Claim, f
 		}
 	}
 	return result{}, &export.Failure{Class: export.Transient, Code: "S3_CONTENDED", Err: fmt.Errorf("the object %s kept changing while it was written", file.ObjectKey)}
+}
+
+// commitGrace is how long the last step may go on after the order to stop.
+const commitGrace = 10 * time.Second
+
+// outlast is a context that ends grace after ctx, and with life at the latest.
+func outlast(ctx, life context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(life)
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(grace, cancel)
+		context.AfterFunc(longer, func() { t.Stop() })
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// look is a HEAD that takes a short time of its own even if ctx has ended.
+func (c *Consumer) look(ctx context.Context, key string) (Object, bool, error) {
+	if ctx.Err() != nil {
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		ctx = brief
+	}
+	return c.Objects.Head(ctx, key)
 }
 
 // fileOf finds out what is known of an object that another claim wrote: from the database, or from the object where its metadata is complete. nil if

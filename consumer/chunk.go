@@ -44,7 +44,7 @@ func (c *Consumer) run(life context.Context, claim *export.Claim) {
 	defer stop(nil)
 	limited, cancel := context.WithTimeoutCause(ctx, c.ChunkTimeout, timedOut(c.ChunkTimeout))
 	defer cancel()
-	f := &flight{claim: claim, stop: stop}
+	f := &flight{claim: claim, life: life, stop: stop}
 	c.flights.add(f)
 	defer c.flights.remove(f)
 

@@ -16,6 +16,7 @@ import (
 // flight is a claim that this process holds, from the claim to the settlement.
 type flight struct {
 	claim *export.Claim
+	life  context.Context // of the consumer: outlives the order to stop
 	stop  context.CancelCauseFunc
 	bytes atomic.Int64 // written by the source so far
 	beats atomic.Int64 // other signs of life

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"io"
 	"sync"
 	"testing"
 
@@ -10,6 +11,41 @@ import (
 	"exportd/consumer"
 	"exportd/export"
 )
+
+func TestAJobCancelledDuringTheLastStepNamesTheObjectThatIsThere(t *testing.T) {
+	for _, kind := range []string{"one part", "multipart"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t)
+			if kind == "multipart" {
+				w.bucket.partSize = 1
+			}
+			var attempt context.Context
+			id := ""
+			w.bucket.after = func(key string) error {
+				if key != objectKey("A") {
+					return nil
+				}
+				if err := w.store.Cancel(context.Background(), "t", id); err != nil {
+					t.Error(err)
+				}
+				<-attempt.Done()
+				return condition{ambiguous: true} // the connection was cut
+			}
+			submitted := make(chan struct{})
+			w.start("a", sourceFunc{export: func(ctx context.Context, key string, out io.Writer) (int64, error) {
+				<-submitted
+				attempt = ctx
+				return rows(ctx, key, out)
+			}})
+			id = w.submit(export.FailFast, "A")
+			close(submitted)
+			j := w.ended(id, export.Cancelled)
+			if _, there := w.bucket.get(objectKey("A")); !there || j.Done != 1 {
+				t.Errorf("object there: %t; %+v", there, j)
+			}
+		})
+	}
+}
 
 func TestAStaleOwnerLeavesTheObjectThatItsSuccessorHasJustFound(t *testing.T) {
 	w := newWorld(t)
