@@ -24,6 +24,10 @@ type store interface {
 	Submit(ctx context.Context, req export.SubmitRequest) (job export.Job, replayed bool, err error)
 	// Job finds a job; an empty tenant means any. export.ErrNotFound if there is none.
 	Job(ctx context.Context, tenant, jobID string) (export.Job, error)
+	// Cancel orders the job to end; again is no error. export.ErrEnded when it has ended otherwise or its outcome is fixed.
+	Cancel(ctx context.Context, tenant, jobID string) error
+	// Redrive puts the dead-lettered and cancelled chunks of an ended job back. export.ErrEnded when it is COMPLETED or has not ended.
+	Redrive(ctx context.Context, tenant, jobID string) (chunks int, err error)
 }
 
 // Config is what an API is made of. Log and Metrics are required, and so is Store except for [NewProbes].
@@ -34,7 +38,8 @@ type Config struct {
 	S3BasePath string  // s3://bucket/base, as jobs show it
 	Tokens     *Tokens // nil: everyone is an operator of the tenant "default"
 	Checks     []Check
-	Wake       func() // called after a submission; may be nil, must not block
+	Wake       func()             // called after a submission; may be nil, must not block
+	Check      func(jobID string) // called when a job may be ready to end; may be nil, must not block
 	Metrics    *prometheus.Registry
 	Log        *slog.Logger
 	Version    string
@@ -79,6 +84,7 @@ func New(c Config) *API {
 	h := a.huma()
 	a.registerSubmit(h)
 	a.registerJob(h)
+	a.registerOrders(h)
 	documentProbes(h.OpenAPI())
 	a.serveOpenAPI(h.OpenAPI())
 	return a

@@ -104,9 +104,9 @@ func (a *API) job(ctx context.Context, in *jobInput) (*jobOutput, error) {
 
 // findJob finds a job that the caller may see, by its id as it stands in the path.
 func (a *API) findJob(ctx context.Context, escaped string) (export.Job, error) {
-	id, err := pathValue(escaped)
-	if err != nil || !export.ValidJobID(id) {
-		return export.Job{}, export.ErrNotFound
+	id, err := jobID(escaped)
+	if err != nil {
+		return export.Job{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.Timeouts.Query)
 	defer cancel()

@@ -57,6 +57,7 @@ var (
 	kindForbidden     = kind{"forbidden", http.StatusForbidden, "This is not allowed"}
 	kindNotFound      = kind{"not-found", http.StatusNotFound, "There is nothing here"}
 	kindNoMethod      = kind{"method-not-allowed", http.StatusMethodNotAllowed, "The method is not allowed here"}
+	kindEnded         = kind{"conflict", http.StatusConflict, "The state does not allow it"}
 	kindTimeout       = kind{"request-timeout", http.StatusRequestTimeout, "The request took too long to arrive"}
 	kindTooLarge      = kind{"too-large", http.StatusRequestEntityTooLarge, "The body is too large"}
 	kindMediaType     = kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body must be JSON"}
@@ -94,6 +95,7 @@ var table = []struct {
 	{errTooLarge, kindTooLarge, "", http.Header{"Connection": {"close"}}},
 	{errMediaType, kindMediaType, "", http.Header{"Accept": {"application/json"}}},
 	{export.ErrNotFound, kindNotFound, "there is no such job", nil},
+	{export.ErrEnded, kindEnded, "the job has ended, has not ended yet, or is just ending, in a way that rules this out", nil},
 	{export.ErrIdempotencyMismatch, kindMismatch, "use another key for another request", nil},
 	{context.DeadlineExceeded, kindUnavailable, "no answer in time; a submission may have taken effect: repeat it with the same Idempotency-Key", http.Header{"Retry-After": {"5"}}},
 	{context.Canceled, kindUnavailable, "the client left", nil},

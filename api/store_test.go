@@ -89,3 +89,32 @@ func (m *memory) all() []stored {
 	}
 	return all
 }
+
+func (m *memory) Cancel(ctx context.Context, tenant, id string) error {
+	job, err := m.Job(ctx, tenant, id)
+	switch {
+	case err != nil || job.Status == export.Cancelled:
+		return err
+	case job.Status.Ended():
+		return export.ErrEnded
+	}
+	m.change(id, func(j *export.Job) {
+		j.Status, j.Pending, j.Retrying, j.Cancelled = export.Cancelling, 0, 0, j.Cancelled+j.Pending+j.Retrying
+	})
+	return nil
+}
+
+func (m *memory) Redrive(ctx context.Context, tenant, id string) (n int, err error) {
+	job, err := m.Job(ctx, tenant, id)
+	if err != nil {
+		return 0, err
+	}
+	if job.Status != export.Failed && job.Status != export.Cancelled {
+		return 0, export.ErrEnded
+	}
+	m.change(id, func(j *export.Job) {
+		n = j.Failed + j.Cancelled
+		j.Status, j.Run, j.Pending, j.Failed, j.Cancelled, j.CompletedAt, j.ErrorMessage = export.InProgress, j.Run+1, n, 0, 0, nil, ""
+	})
+	return n, nil
+}
