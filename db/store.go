@@ -162,9 +162,13 @@ func again(ctx context.Context, do func(context.Context) error) error {
 	})
 }
 
+// begin makes the server end a transaction whose client has vanished without a word: its locks would hold up the job for hours, until TCP
+// gives the peer up. A live client gives up before.
+var begin = pgx.TxOptions{BeginQuery: fmt.Sprintf("begin; set local idle_in_transaction_session_timeout = %d", (statementTimeout + 10*time.Second).Milliseconds())}
+
 // inTx runs do in one transaction, again when it was undone.
 func (s *Store) inTx(ctx context.Context, do func(pgx.Tx) error) error {
-	return again(ctx, func(ctx context.Context) error { return pgx.BeginFunc(ctx, s.pool, do) })
+	return again(ctx, func(ctx context.Context) error { return pgx.BeginTxFunc(ctx, s.pool, begin, do) })
 }
 
 // sqlState is the code that Postgres gave the error, or "".
