@@ -48,6 +48,14 @@ func (j Job) Ended() bool {
 	return j.Status == "COMPLETED" || j.Status == "FAILED" || j.Status == "CANCELLED"
 }
 
+// StatusError is an answer with another status than was wanted.
+type StatusError struct {
+	Status int
+	text   string
+}
+
+func (e *StatusError) Error() string { return e.text }
+
 // Client drives an api over HTTP.
 type Client struct{ URL string }
 
@@ -66,6 +74,13 @@ func (c Client) Submit(ctx context.Context, s Submission) (job Job, err error) {
 func (c Client) Job(ctx context.Context, id string) (job Job, err error) {
 	_, err = c.call(ctx, http.MethodGet, "/jobs/"+id, nil, http.StatusOK, &job)
 	return job, err
+}
+
+// Order gives the job an order: cancel or redrive.
+func (c Client) Order(ctx context.Context, id, order string) error {
+	var answer json.RawMessage
+	_, err := c.call(ctx, http.MethodPost, "/jobs/"+id+"/"+order, nil, http.StatusAccepted, &answer)
+	return err
 }
 
 // Wait waits until the job meets the condition. It goes on when the api does not answer: it may have been killed on purpose.
@@ -101,7 +116,7 @@ func (c Client) call(ctx context.Context, method, path string, body []byte, want
 		return nil, err
 	}
 	if resp.StatusCode != want {
-		return resp.Header, fmt.Errorf("%s %s: %s %s", method, path, resp.Status, strings.TrimSpace(string(answer)))
+		return resp.Header, &StatusError{resp.StatusCode, fmt.Sprintf("%s %s: %s %s", method, path, resp.Status, strings.TrimSpace(string(answer)))}
 	}
 	return resp.Header, json.Unmarshal(answer, into)
 }
