@@ -46,7 +46,6 @@ func (c *Consumer) run(life context.Context, claim *export.Claim) {
 	defer cancel()
 	f := &flight{claim: claim, life: life, stop: stop}
 	c.flights.add(f)
-	defer c.flights.remove(f)
 
 	log := c.Log.With("jobId", claim.JobID, "chunkKey", claim.ChunkKey(), "attempt", claim.Attempt, "requestId", claim.Job.RequestID)
 	began := time.Now()
@@ -60,7 +59,7 @@ func (c *Consumer) run(life context.Context, claim *export.Claim) {
 	} else {
 		c.settleFailure(life, claim, err, log)
 	}
-	if c.Finisher != nil {
+	if last := c.flights.remove(f); last && c.Finisher != nil {
 		c.Finisher.Check(claim.JobID)
 	}
 }

@@ -72,7 +72,11 @@ func (f *Finisher) finishWaiting(ctx context.Context) {
 	f.waiting = map[string]bool{}
 	f.mu.Unlock()
 	for id := range jobs {
-		if err := f.Finish(ctx, id); err != nil && ctx.Err() == nil {
+		e, err := f.store.Pin(ctx, id)
+		if err == nil && e != nil {
+			err = f.end(ctx, *e)
+		}
+		if err != nil && ctx.Err() == nil {
 			f.log.Warn("end a job; the sweeper tries again", "jobId", id, "error", err)
 		}
 	}
@@ -90,23 +94,28 @@ func (f *Finisher) Finish(ctx context.Context, jobID string) error {
 	if err != nil || e == nil {
 		return err
 	}
+	return f.end(ctx, *e)
+}
+
+// end takes the steps after the pin.
+func (f *Finisher) end(ctx context.Context, e export.Ending) error {
 	limit := pinStuck
 	if e.Outcome != export.Completed {
 		limit = 10 * time.Second // a missing bucket must not keep a job from its end
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
-	err = f.writeManifest(bounded, *e)
+	err := f.writeManifest(bounded, e)
 	cancel()
 	if err != nil && e.Outcome == export.Completed {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
 	if err != nil {
-		f.log.Warn("a job ends without its manifest", "jobId", jobID, "error", err)
+		f.log.Warn("a job ends without its manifest", "jobId", e.JobID, "error", err)
 	}
-	if err := f.store.End(ctx, *e); err != nil {
+	if err := f.store.End(ctx, e); err != nil {
 		return err
 	}
-	f.log.Info("job ended", "jobId", jobID, "status", e.Outcome, "run", e.Run)
+	f.log.Info("job ended", "jobId", e.JobID, "status", e.Outcome, "run", e.Run)
 	return nil
 }
 

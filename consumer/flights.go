@@ -55,10 +55,18 @@ func (fs *flights) add(f *flight) {
 	fs.byClaim[f.claim.ID] = f
 }
 
-func (fs *flights) remove(f *flight) {
+// remove takes f out once its claim has ended. last says that no other claim of its job is left here: of all processes, the one that settles the last chunk
+// of a job sees this after it, so that the job's end needs no look at the database after every chunk.
+func (fs *flights) remove(f *flight) (last bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	delete(fs.byClaim, f.claim.ID)
+	for _, other := range fs.byClaim {
+		if other.claim.JobID == f.claim.JobID {
+			return false
+		}
+	}
+	return true
 }
 
 func (fs *flights) all() []*flight {
