@@ -130,19 +130,19 @@ update dispatch d set state = 'READY', due_at = now() from held h where d.job_id
 }
 
 // ConfirmSent notes that the broker has the debts. Each is due again after RepublishAfter, twice that the next time, and so on: that is how a
-// lost message is found. A debt that was claimed or leased anew meanwhile is left alone.
+// lost message is found. A debt that was claimed or leased anew meanwhile is left alone. The lookups are those of paidSQL; with the state among their
+// conditions they would read the index of states whole.
 func (s *Store) ConfirmSent(ctx context.Context, sent []export.Debt) error {
 	return again(ctx, func(ctx context.Context) error {
 		_, err := s.pool.Exec(ctx, `
 with held as (
-    select d.job_id, d.chunk_key
-    from dispatch d join unnest((select $1::text[]), (select $2::text[]), (select $3::bigint[])) as w(job_id, chunk_key, debt_id)
-         on d.job_id = w.job_id and d.chunk_key = w.chunk_key and d.debt_id = w.debt_id
-    where d.state = 'SENDING' for update of d skip locked
+    select d.ctid
+    from unnest((select $1::text[]), (select $2::text[]), (select $3::bigint[])) as w(job_id, chunk_key, debt_id)
+    cross join lateral (select ctid from dispatch d where d.job_id = w.job_id and d.chunk_key = w.chunk_key and d.debt_id = w.debt_id for update skip locked) d
 )
 update dispatch d set state = 'SENT', sent_at = now(), sends = d.sends + 1, error = null,
     due_at = now() + $4::interval * power(2, least(d.sends, 20))
-from held h where d.job_id = h.job_id and d.chunk_key = h.chunk_key`, append(debtArrays(sent), s.RepublishAfter)...)
+where d.ctid = any(array(select ctid from held)) and d.state = 'SENDING'`, append(debtArrays(sent), s.RepublishAfter)...)
 		return err
 	})
 }

@@ -130,7 +130,7 @@ func (s *Store) settle(ctx context.Context, w columns, to export.ChunkStatus, sq
 		met, err = marks(len(w.claims), rows, nil)
 		return err
 	})
-	b.Queue(paidSQL+`and c.claim_id = w.claim_id::uuid and c.status = $4`, w.jobs, w.chunks, w.claims, to)
+	b.Queue(paidSQL(`c.claim_id = w.claim_id::uuid and c.status = $4`), w.jobs, w.chunks, w.claims, to)
 	err = s.pool.SendBatch(ctx, &b).Close()
 	return met, err
 }
