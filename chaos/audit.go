@@ -53,6 +53,9 @@ var transitions = []struct{ rule, sql string }{
 	{"chunks dead-lettered that fail by no design", `
 		select format('%s/%s after %s attempts: %s %s', job_id, chunk_key, attempt, error_code, left(error_message, 200)) from chunk_attempt
 		where outcome = 'DLQ' and chunk_key not like 'key=DIV%' and chunk_key not like 'key=ERR%' and $1::text[] is not null`},
+	{"chunks that lost half of their attempts to faults", `
+		select format('%s/%s %s', job_id, chunk_key, count(*)) from chunk_attempt where outcome in ('LOST', 'RETRY') and error_code <> 'SQL_P0001'
+		group by job_id, chunk_key, run having count(*) > 10`},
 	{"permanent failures that were tried again", `
 		select format('%s/%s %s', job_id, chunk_key, error_message) from chunk_attempt where outcome = 'RETRY' and error_code = 'SQL_22012'`},
 	{"sessions of ended processes", `

@@ -4,30 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"net/http"
 	"sync"
 	"time"
 
-	"exportd/db"
 	"exportd/e2e/stack"
-	"exportd/export"
 )
 
 // clients submits the orders, each at its time, and waits for the end of every job. It returns when all have ended or ctx has.
 func (w *world) clients(ctx context.Context, orders []order, submitUntil context.Context) {
-	store, err := db.Open(ctx, db.Config{URL: w.Database, Pool: 4, Log: discard})
-	if err != nil {
-		w.report.breach("open the store: %v", err)
-		return
-	}
-	defer store.Close()
 	var all sync.WaitGroup
 	for _, o := range orders {
 		if !w.report.sleepUntil(submitUntil, o.at) {
 			break
 		}
 		w.ordered = append(w.ordered, o.name())
-		c := &client{world: w, order: o, store: store, http: stack.Client{URL: "http://" + w.proxies["clients/api"].addr()}}
+		c := &client{world: w, order: o, http: stack.Client{URL: "http://" + w.proxies["clients/api"].addr()}}
 		all.Go(func() { c.run(ctx) })
 	}
 	all.Wait()
@@ -37,12 +29,10 @@ func (w *world) clients(ctx context.Context, orders []order, submitUntil context
 type client struct {
 	world *world
 	order order
-	store *db.Store
 	http  stack.Client
 	id    string
 
 	cancelled bool // the order to cancel was accepted, for the current run
-	redriven  bool
 }
 
 const callLimit = 8 * time.Second
@@ -63,16 +53,13 @@ func (c *client) run(ctx context.Context) {
 	}
 	if c.order.cancelAfter > 0 {
 		pause(ctx, c.order.cancelAfter)
-		c.cancelled = c.persist(ctx, "cancel", func(ctx context.Context) error { return c.store.Cancel(ctx, "", c.id) })
+		c.cancelled = c.persist(ctx, "cancel")
 	}
 	job, ok := c.wait(ctx)
 	if ok && c.order.redriveAfter > 0 && job.Status != "COMPLETED" {
 		pause(ctx, c.order.redriveAfter)
-		if c.persist(ctx, "redrive", func(ctx context.Context) error {
-			_, err := c.store.Redrive(ctx, "", c.id)
-			return err
-		}) {
-			c.cancelled, c.redriven = false, true
+		if c.persist(ctx, "redrive") {
+			c.cancelled = false
 			c.wait(ctx)
 		}
 	}
@@ -87,7 +74,7 @@ func (c *client) submit(ctx context.Context) (id string) {
 		if err == nil {
 			return job.JobID
 		}
-		if strings.Contains(err.Error(), ": 4") { // stack.Client tells the status in words only
+		if status(err)/100 == 4 {
 			c.breach("POST: %v", err)
 			return ""
 		}
@@ -97,21 +84,33 @@ func (c *client) submit(ctx context.Context) (id string) {
 	return ""
 }
 
-// persist gives an order to the store until it answers; true when it was accepted.
-func (c *client) persist(ctx context.Context, what string, do func(context.Context) error) bool {
+// status of the answer that an error tells of, 0 for none.
+func status(err error) int {
+	var s *stack.StatusError
+	if errors.As(err, &s) {
+		return s.Status
+	}
+	return 0
+}
+
+// persist gives an order until it is answered; true when it was accepted. An order whose answer was lost, and that the job's state now forbids, has had
+// its effect.
+func (c *client) persist(ctx context.Context, order string) bool {
+	doubt := false
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, callLimit)
-		err := do(bounded)
+		err := c.http.Order(bounded, c.id, order)
 		cancel()
-		switch {
+		switch code := status(err); {
 		case err == nil:
 			return true
-		case errors.Is(err, export.ErrEnded):
-			return false
-		case errors.Is(err, export.ErrNotFound):
-			c.breach("%s: the job is gone", what)
+		case code == http.StatusConflict:
+			return doubt && order == "redrive" // a cancel may be repeated
+		case code/100 == 4:
+			c.breach("%s: %v", order, err)
 			return false
 		}
+		doubt = true
 		pause(ctx, 300*time.Millisecond)
 	}
 	return false
@@ -132,7 +131,7 @@ func (c *client) wait(ctx context.Context) (job stack.Job, ended bool) {
 				c.checkEnd(j)
 				return j, true
 			}
-		} else if strings.Contains(err.Error(), ": 404") {
+		} else if status(err) == http.StatusNotFound {
 			c.breach("the job is gone: %v", err)
 			return job, false
 		}

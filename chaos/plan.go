@@ -153,6 +153,7 @@ func newPlan(seed uint64, duration time.Duration) plan {
 		fmt.Sprintf("EXPORTD_DRAIN_TIMEOUT=%s", drainTimeout), "EXPORTD_PART_SIZE=5MiB", "EXPORTD_LOG_LEVEL=info",
 		fmt.Sprintf("EXPORTD_CONCURRENCY=%d", 2+r.IntN(7)),
 		"EXPORTD_BROKER_FALLBACK=" + []string{"0", "3s", "15s"}[r.IntN(3)],
+		"EXPORTD_BACKLOG=" + []string{"0", "0", "12"}[r.IntN(3)],
 	}
 	p.faults = drawFaults(r, duration)
 	p.orders = drawOrders(rand.New(rand.NewPCG(seed, 2)), duration)
