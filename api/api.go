@@ -28,6 +28,11 @@ type store interface {
 	Cancel(ctx context.Context, tenant, jobID string) error
 	// Redrive puts the dead-lettered and cancelled chunks of an ended job back. export.ErrEnded when it is COMPLETED or has not ended.
 	Redrive(ctx context.Context, tenant, jobID string) (chunks int, err error)
+	// Jobs lists jobs from the newest on, and says where the list goes on, nil at its end.
+	Jobs(ctx context.Context, f export.JobFilter, after *export.Place, limit int) (jobs []export.Job, next *export.Place, err error)
+	// Chunks lists chunks of a job by chunk key.
+	Chunks(ctx context.Context, tenant, jobID string, f export.ChunkFilter, after string, limit int) (chunks []export.ChunkView, more bool, err error)
+	Chunk(ctx context.Context, tenant, jobID, chunkKey string) (export.ChunkView, []export.Attempt, error)
 }
 
 // Config is what an API is made of. Log and Metrics are required, and so is Store except for [NewProbes].
@@ -84,7 +89,9 @@ func New(c Config) *API {
 	h := a.huma()
 	a.registerSubmit(h)
 	a.registerJob(h)
+	a.registerList(h)
 	a.registerOrders(h)
+	a.registerChunks(h)
 	documentProbes(h.OpenAPI())
 	a.serveOpenAPI(h.OpenAPI())
 	return a

@@ -39,7 +39,7 @@ func TestEveryMethodHasItsAnswer(t *testing.T) {
 	if head.StatusCode != 200 || len(head.body) != 0 || head.Header.Get("ETag") != get.Header.Get("ETag") {
 		t.Errorf("HEAD: %d %v", head.StatusCode, head.Header)
 	}
-	for path, want := range map[string]string{"/jobs": "POST, OPTIONS", "/jobs/J20260102_000001": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD, OPTIONS"} {
+	for path, want := range map[string]string{"/jobs": "GET, POST, HEAD, OPTIONS", "/jobs/J20260102_000001": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD, OPTIONS"} {
 		a := w.do("DELETE", path, "")
 		a.problem(t, 405, "method-not-allowed")
 		if a.Header.Get("Allow") != want {

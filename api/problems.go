@@ -76,6 +76,7 @@ var (
 	errSlowBody    = errors.New("the body did not arrive in time")
 	errBrokenBody  = errors.New("the body ended early or was not sent as HTTP demands")
 	errTooLarge    = errors.New("the body is larger than allowed")
+	errNotOperator = errors.New("this is for operators")
 	errMediaType   = errors.New("send Content-Type: application/json, in UTF-8 and without Content-Encoding")
 )
 
@@ -90,11 +91,12 @@ var table = []struct {
 	{errNoMethod, kindNoMethod, "", nil},
 	{errNoToken, kindUnauthorized, "", http.Header{"Www-Authenticate": {`Bearer realm="exportd"`}}},
 	{errCrossOrigin, kindForbidden, "", nil},
+	{errNotOperator, kindForbidden, "", nil},
 	{errSlowBody, kindTimeout, "", http.Header{"Connection": {"close"}}},
 	{errBrokenBody, kindBadRequest, "", http.Header{"Connection": {"close"}}},
 	{errTooLarge, kindTooLarge, "", http.Header{"Connection": {"close"}}},
 	{errMediaType, kindMediaType, "", http.Header{"Accept": {"application/json"}}},
-	{export.ErrNotFound, kindNotFound, "there is no such job", nil},
+	{export.ErrNotFound, kindNotFound, "there is no such job or chunk", nil},
 	{export.ErrEnded, kindEnded, "the job has ended, has not ended yet, or is just ending, in a way that rules this out", nil},
 	{export.ErrIdempotencyMismatch, kindMismatch, "use another key for another request", nil},
 	{context.DeadlineExceeded, kindUnavailable, "no answer in time; a submission may have taken effect: repeat it with the same Idempotency-Key", http.Header{"Retry-After": {"5"}}},

@@ -3,6 +3,8 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +22,10 @@ type memory struct {
 }
 
 type stored struct {
-	job export.Job
-	req export.SubmitRequest
+	job      export.Job
+	req      export.SubmitRequest
+	chunks   []export.ChunkView
+	attempts map[string][]export.Attempt // by chunk key
 }
 
 func newMemory() *memory { return &memory{jobs: map[string]*stored{}, keys: map[[2]string]string{}} }
@@ -52,7 +56,11 @@ func (m *memory) Submit(ctx context.Context, req export.SubmitRequest) (export.J
 		ID: fmt.Sprintf("J20260102_%06d", len(m.jobs)+1), Tenant: req.Tenant, Status: export.Submitted, Run: 1,
 		Total: req.Total(), Pending: req.Total(), CreatedAt: at, UpdatedAt: at,
 	}
-	m.jobs[job.ID] = &stored{job, req}
+	s := &stored{job: job, req: req, attempts: map[string][]export.Attempt{}}
+	for _, ref := range req.Refs(job.ID) {
+		s.chunks = append(s.chunks, export.ChunkView{Ref: ref, Status: export.Pending})
+	}
+	m.jobs[job.ID] = s
 	if req.IdempotencyKey != "" {
 		m.keys[name] = job.ID
 	}
@@ -117,4 +125,62 @@ func (m *memory) Redrive(ctx context.Context, tenant, id string) (n int, err err
 		j.Status, j.Run, j.Pending, j.Failed, j.Cancelled, j.CompletedAt, j.ErrorMessage = export.InProgress, j.Run+1, n, 0, 0, nil, ""
 	})
 	return n, nil
+}
+
+func (m *memory) Jobs(_ context.Context, f export.JobFilter, after *export.Place, limit int) (jobs []export.Job, next *export.Place, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(m.jobs))
+	for _, id := range slices.Backward(ids) {
+		s := m.jobs[id]
+		hasKey := f.Key == "" || slices.ContainsFunc(s.chunks, func(c export.ChunkView) bool { return c.Key == f.Key })
+		if f.Tenant != "" && s.job.Tenant != f.Tenant || f.Status != "" && s.job.Status != f.Status || !hasKey ||
+			s.job.CreatedAt.Before(f.From) || !f.To.IsZero() && !s.job.CreatedAt.Before(f.To) || after != nil && id >= after.JobID {
+			continue
+		}
+		if len(jobs) == limit {
+			return jobs, &export.Place{CreatedAt: jobs[limit-1].CreatedAt, JobID: jobs[limit-1].ID}, nil
+		}
+		jobs = append(jobs, s.job)
+	}
+	return jobs, nil, nil
+}
+
+func (m *memory) Chunks(ctx context.Context, tenant, id string, f export.ChunkFilter, after string, limit int) (chunks []export.ChunkView, more bool, err error) {
+	if _, err := m.Job(ctx, tenant, id); err != nil {
+		return nil, false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.jobs[id].chunks {
+		if f.Status != "" && c.Status != f.Status || f.Key != "" && c.Key != f.Key || c.ChunkKey() <= after {
+			continue
+		}
+		if len(chunks) == limit {
+			return chunks, true, nil
+		}
+		chunks = append(chunks, c)
+	}
+	return chunks, false, nil
+}
+
+func (m *memory) Chunk(ctx context.Context, tenant, id, chunkKey string) (export.ChunkView, []export.Attempt, error) {
+	if _, err := m.Job(ctx, tenant, id); err != nil {
+		return export.ChunkView{}, nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.jobs[id].chunks {
+		if c.ChunkKey() == chunkKey {
+			return c, m.jobs[id].attempts[chunkKey], nil
+		}
+	}
+	return export.ChunkView{}, nil, export.ErrNotFound
+}
+
+// changeChunk changes the nth chunk of a job.
+func (m *memory) changeChunk(id string, n int, change func(*export.ChunkView)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.jobs[id].chunks[n])
 }

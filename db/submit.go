@@ -72,23 +72,17 @@ func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job expor
 
 // Job is the job as its owner sees it; an empty tenant sees every job. Open jobs are counted from their chunks, ended ones have their counts stored.
 func (s *Store) Job(ctx context.Context, tenant, jobID string) (job export.Job, err error) {
-	var reused int
-	err = s.pool.QueryRow(ctx, `
-		select j.job_id, j.tenant, j.status, j.run, j.total, coalesce(c.pending, 0), coalesce(c.running, 0), coalesce(c.retrying, 0),
-		       coalesce(j.done, c.done), coalesce(j.failed, c.failed), coalesce(j.cancelled, c.cancelled), coalesce(j.files_reused, c.reused),
-		       coalesce(j.row_count, c.row_count), coalesce(j.byte_count, c.byte_count), coalesce(j.error_message, ''),
-		       j.created_at, j.updated_at, j.started_at, j.completed_at
-		from job j left join lateral (`+countsSQL+`) c on j.completed_at is null
-		where j.job_id = $1 and ($2 = '' or j.tenant = $2)`, jobID, tenant).Scan(
-		&job.ID, &job.Tenant, &job.Status, &job.Run, &job.Total, &job.Pending, &job.Running, &job.Retrying, &job.Done, &job.Failed, &job.Cancelled, &reused,
-		&job.RowCount, &job.ByteCount, &job.ErrorMessage, &job.CreatedAt, &job.UpdatedAt, &job.StartedAt, &job.CompletedAt)
+	rows, err := s.pool.Query(ctx, `select `+jobColumns+` from job j left join lateral (`+countsSQL+`) c on j.completed_at is null
+		where j.job_id = $1 and ($2 = '' or j.tenant = $2)`, jobID, tenant)
+	if err == nil {
+		job, err = pgx.CollectExactlyOneRow(rows, scanJob)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return export.Job{}, export.ErrNotFound
 	}
 	if err != nil {
 		return export.Job{}, away(fmt.Errorf("read the job: %w", err))
 	}
-	job.FilesReused, job.FilesGenerated = reused, job.Done-reused
 	return job, nil
 }
 

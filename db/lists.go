@@ -1,0 +1,206 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"exportd/export"
+)
+
+// where collects conditions that name only what is asked for, so that each combination has a plan of its own.
+type where struct {
+	conditions []string
+	args       []any
+}
+
+// and adds a condition with one %d, the number of its argument.
+func (w *where) and(condition string, arg any) {
+	w.args = append(w.args, arg)
+	w.conditions = append(w.conditions, fmt.Sprintf(condition, len(w.args)))
+}
+
+func (w *where) String() string {
+	return strings.Join(append([]string{"true"}, w.conditions...), " and ")
+}
+
+func jobsWhere(f export.JobFilter) *where {
+	w := &where{}
+	if f.Tenant != "" {
+		w.and("j.tenant = $%d", f.Tenant)
+	}
+	if f.Status != "" {
+		w.and("j.status = $%d", f.Status)
+	}
+	if !f.From.IsZero() {
+		w.and("j.created_at >= $%d", f.From)
+	}
+	if !f.To.IsZero() {
+		w.and("j.created_at < $%d", f.To)
+	}
+	return w
+}
+
+// mostLooks is how many jobs one page of a list looks through for a key. Each look is one probe of the chunks' primary key, so that no index on the
+// key of all chunks is needed, which every claim and settlement would pay for.
+const mostLooks = 2000
+
+// Jobs lists jobs from the newest on, behind after if that is not nil, and says where the list goes on; nil at its end. With a key in the filter a page
+// may be short, even empty, and yet not the last.
+func (s *Store) Jobs(ctx context.Context, f export.JobFilter, after *export.Place, limit int) (jobs []export.Job, next *export.Place, err error) {
+	w := jobsWhere(f)
+	if after != nil {
+		w.args = append(w.args, after.CreatedAt, after.JobID)
+		w.conditions = append(w.conditions, fmt.Sprintf("(j.created_at, j.job_id) < ($%d, $%d)", len(w.args)-1, len(w.args)))
+	}
+	const newestFirst = ` order by j.created_at desc, j.job_id desc limit `
+	look, args := `select j.* from job j where `+w.String()+newestFirst, w.args
+	if f.Key == "" {
+		look = fmt.Sprintf(`%s %d`, look, limit+1)
+	} else {
+		args = append(args[:len(args):len(args)], f.Key)
+		look = fmt.Sprintf(`select j.* from (%s %d) j where %s %s %d`, look, mostLooks, hasChunk(len(args), "true"), newestFirst, limit+1)
+	}
+	rows, err := s.pool.Query(ctx, `
+		select `+jobColumns+` from (`+look+`) j left join lateral (`+countsSQL+`) c on j.completed_at is null
+		order by j.created_at desc, j.job_id desc`, args...)
+	if err != nil {
+		return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
+	}
+	jobs, err = pgx.CollectRows(rows, scanJob)
+	if err != nil {
+		return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
+	}
+	if len(jobs) > limit {
+		last := jobs[limit-1]
+		return jobs[:limit], &export.Place{CreatedAt: last.CreatedAt, JobID: last.ID}, nil
+	}
+	if f.Key == "" {
+		return jobs, nil, nil
+	}
+	var p export.Place
+	err = s.pool.QueryRow(ctx, fmt.Sprintf(`select created_at, job_id from job j where %s %s 1 offset %d`, w, newestFirst, mostLooks-1), w.args...).
+		Scan(&p.CreatedAt, &p.JobID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return jobs, nil, nil
+	case err != nil:
+		return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
+	}
+	return jobs, &p, nil
+}
+
+// hasChunk asks whether job j has a chunk of the key in argument n. The bounds make it a probe of the primary key (';' follows ':' in "C"), and the limit
+// keeps the planner from making a join of it, which reads all chunks.
+func hasChunk(n int, condition string) string {
+	return fmt.Sprintf(`exists (select from job_chunk k where k.job_id = j.job_id and k.chunk_key > 'key=' || $%[1]d || ':date=' and k.chunk_key < 'key=' || $%[1]d || ':date=;'
+		and k.key = $%[1]d and %s limit 1)`, n, condition)
+}
+
+// jobColumns are what scanJob reads of job j and its counts c.
+const jobColumns = `j.job_id, j.tenant, j.status, j.run, j.total, coalesce(c.pending, 0), coalesce(c.running, 0), coalesce(c.retrying, 0),
+	coalesce(j.done, c.done), coalesce(j.failed, c.failed), coalesce(j.cancelled, c.cancelled), coalesce(j.files_reused, c.reused),
+	coalesce(j.row_count, c.row_count), coalesce(j.byte_count, c.byte_count), coalesce(j.error_message, ''),
+	j.created_at, j.updated_at, j.started_at, j.completed_at`
+
+func scanJob(row pgx.CollectableRow) (job export.Job, err error) {
+	var reused int
+	err = row.Scan(&job.ID, &job.Tenant, &job.Status, &job.Run, &job.Total, &job.Pending, &job.Running, &job.Retrying, &job.Done, &job.Failed, &job.Cancelled,
+		&reused, &job.RowCount, &job.ByteCount, &job.ErrorMessage, &job.CreatedAt, &job.UpdatedAt, &job.StartedAt, &job.CompletedAt)
+	job.FilesReused, job.FilesGenerated = reused, job.Done-reused
+	return job, err
+}
+
+// chunkColumns are what scanChunk reads of chunk c. A file is superseded once the registry names one of a claim that began after this chunk was done, or
+// another file than the chunk does. $1 is the bucket, $2 the function.
+const chunkColumns = `c.job_id, c.key, c.effective_date, c.status, c.attempts, c.next_retry_at, c.started_at, c.completed_at,
+	case when c.status = 'DONE' then c.s3_object_key else '' end, case when c.status = 'DONE' then c.row_count else 0 end,
+	case when c.status = 'DONE' then c.byte_count else 0 end, case when c.status = 'DONE' then c.sha256 else '' end, c.reused,
+	coalesce(c.status = 'DONE' and (select f.claim_started_at > c.completed_at or f.etag <> c.etag from file_cache f
+		where f.bucket = $1 and f.export_function = $2 and f.object_key = c.s3_object_key), false),
+	coalesce(c.error_code, ''), coalesce(c.error_message, '')`
+
+func scanChunk(row pgx.CollectableRow) (v export.ChunkView, err error) {
+	var date time.Time
+	err = row.Scan(&v.JobID, &v.Key, &date, &v.Status, &v.Attempts, &v.NextRetryAt, &v.StartedAt, &v.CompletedAt,
+		&v.ObjectKey, &v.Rows, &v.Bytes, &v.SHA256, &v.Reused, &v.Superseded, &v.ErrorCode, &v.Error)
+	v.Date = export.DateOf(date)
+	return v, err
+}
+
+// Chunks lists the chunks of a job in the order of their chunk keys, behind the key after, and says whether there are more.
+func (s *Store) Chunks(ctx context.Context, tenant, jobID string, f export.ChunkFilter, after string, limit int) (chunks []export.ChunkView, more bool, err error) {
+	if err := s.visible(ctx, tenant, jobID); err != nil {
+		return nil, false, err
+	}
+	w := &where{args: []any{s.Bucket, s.Function}}
+	w.and("c.job_id = $%d", jobID)
+	w.and("c.chunk_key > $%d", after)
+	if f.Status != "" {
+		w.and("c.status = $%d", f.Status)
+	}
+	if f.Key != "" {
+		w.and("c.key = $%d", f.Key)
+		w.and("c.chunk_key > 'key=' || $%d || ':date='", f.Key)
+		w.and("c.chunk_key < 'key=' || $%d || ':date=;'", f.Key)
+	}
+	rows, err := s.pool.Query(ctx, fmt.Sprintf(`select %s from job_chunk c where %s order by c.chunk_key limit %d`, chunkColumns, w, limit+1), w.args...)
+	if err == nil {
+		chunks, err = pgx.CollectRows(rows, scanChunk)
+	}
+	if err != nil {
+		return nil, false, away(fmt.Errorf("list the chunks: %w", err))
+	}
+	return chunks[:min(len(chunks), limit)], len(chunks) > limit, nil
+}
+
+// Chunk is one chunk with its attempts, oldest first. That of its current or successful claim is made from the chunk's row, all others were noted when
+// they ended. Attempts from before a re-drive are among them.
+func (s *Store) Chunk(ctx context.Context, tenant, jobID, chunkKey string) (v export.ChunkView, attempts []export.Attempt, err error) {
+	if err := s.visible(ctx, tenant, jobID); err != nil {
+		return v, nil, err
+	}
+	var b pgx.Batch
+	b.Queue(`select `+chunkColumns+` from job_chunk c where job_id = $3 and chunk_key = $4`, s.Bucket, s.Function, jobID, chunkKey).Query(func(rows pgx.Rows) (err error) {
+		v, err = pgx.CollectExactlyOneRow(rows, scanChunk)
+		return err
+	})
+	b.Queue(`
+		select attempt, coalesce(worker, ''), started_at, ended_at, outcome, coalesce(error_code, ''), coalesce(error_message, '') from chunk_attempt
+		where job_id = $1 and chunk_key = $2
+		union all
+		select attempts, coalesce(lock_owner, ''), started_at, completed_at, status, '', '' from job_chunk
+		where job_id = $1 and chunk_key = $2 and status in ('RUNNING', 'DONE')
+		order by 3, 1`, jobID, chunkKey).Query(func(rows pgx.Rows) (err error) {
+		attempts, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (a export.Attempt, err error) {
+			err = row.Scan(&a.Number, &a.Worker, &a.StartedAt, &a.EndedAt, &a.Outcome, &a.ErrorCode, &a.Error)
+			return a, err
+		})
+		return err
+	})
+	err = s.pool.SendBatch(ctx, &b).Close()
+	if errors.Is(err, pgx.ErrNoRows) {
+		return v, nil, export.ErrNotFound
+	}
+	if err != nil {
+		return v, nil, away(fmt.Errorf("read the chunk: %w", err))
+	}
+	return v, attempts, nil
+}
+
+// visible says whether the tenant may see the job; export.ErrNotFound if not.
+func (s *Store) visible(ctx context.Context, tenant, jobID string) error {
+	var found bool
+	err := s.pool.QueryRow(ctx, `select exists (select from job where job_id = $1 and ($2 = '' or tenant = $2))`, jobID, tenant).Scan(&found)
+	if err != nil {
+		return away(fmt.Errorf("find the job: %w", err))
+	}
+	if !found {
+		return export.ErrNotFound
+	}
+	return nil
+}

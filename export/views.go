@@ -1,0 +1,63 @@
+package export
+
+import "time"
+
+// Place is where a list of jobs goes on: behind the job created then, with that ID. Lists run from the newest to the oldest.
+type Place struct {
+	CreatedAt time.Time
+	JobID     string
+}
+
+// JobFilter picks jobs. The zero value of a field leaves it out.
+type JobFilter struct {
+	Tenant string
+	Status JobStatus
+	Key    string    // jobs with a chunk of the key
+	From   time.Time // created at or after
+	To     time.Time // created before
+}
+
+// RedriveFilter picks ended jobs that have chunks to re-drive.
+type RedriveFilter struct {
+	JobFilter
+	ErrorCode string // jobs with a dead-lettered or cancelled chunk of the code
+}
+
+// Redrivable is a job that a RedriveFilter picked.
+type Redrivable struct {
+	JobID  string
+	Chunks int // to be put back
+}
+
+// ChunkFilter picks chunks of a job. The zero value of a field leaves it out.
+type ChunkFilter struct {
+	Status ChunkStatus
+	Key    string
+}
+
+// ChunkView is a chunk as the owner of its job sees it.
+type ChunkView struct {
+	Ref
+	Status      ChunkStatus
+	Attempts    int
+	NextRetryAt *time.Time // when RETRY_WAIT
+	StartedAt   *time.Time // of the last attempt
+	CompletedAt *time.Time
+	ObjectKey   string // when DONE
+	Facts              // when DONE
+	Reused      bool
+	Superseded  bool // its file has been made anew since
+	ErrorCode   string
+	Error       string
+}
+
+// Attempt is one claim of a chunk.
+type Attempt struct {
+	Number    int
+	Worker    string
+	StartedAt *time.Time
+	EndedAt   *time.Time // nil while it runs
+	Outcome   string     // RUNNING, DONE, RETRY, GIVEN_BACK, LOST, DLQ or CANCELLED
+	ErrorCode string
+	Error     string
+}
