@@ -51,6 +51,7 @@ func (b *bench) startServices(ctx context.Context) (err error) {
 	settings := map[string]string{"shared_buffers": "2GB", "max_wal_size": "4GB", "checkpoint_timeout": "30min", "max_connections": "300"}
 	if b.statements {
 		settings["shared_preload_libraries"] = "pg_stat_statements"
+		settings["pg_stat_statements.track_planning"] = "on"
 	}
 	if b.postgres, err = pglocal.Start(ctx, pglocal.Options{Settings: settings}); err != nil {
 		return err

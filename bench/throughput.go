@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"exportd/export"
 )
 
@@ -218,22 +220,19 @@ func (b *bench) watch(r *result, own []*process, do func() (time.Duration, error
 	return nil
 }
 
-// printStatements shows what the run asked most of PostgreSQL.
+// printStatements shows what the run asked most of PostgreSQL. On a loaded machine the shortest time of a statement says more than its mean.
 func (b *bench) printStatements() error {
-	rows, err := b.conn.Query(context.Background(), `select calls, rows, total_exec_time, left(regexp_replace(query, '\s+', ' ', 'g'), 110) from pg_stat_statements
-		order by total_exec_time desc limit 25`)
+	rows, err := b.conn.Query(context.Background(), `
+		select format('%7s calls %8s rows %7s plans (ms: shortest %s, all %s), run (ms: shortest %s, all %s)  %s', calls, rows, plans,
+			round(min_plan_time::numeric, 3), round(total_plan_time::numeric), round(min_exec_time::numeric, 3), round(total_exec_time::numeric),
+			left(regexp_replace(query, '\s+', ' ', 'g'), 110))
+		from pg_stat_statements order by total_exec_time + total_plan_time desc limit 25`)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var calls, n int64
-		var ms float64
-		var query string
-		if err := rows.Scan(&calls, &n, &ms, &query); err != nil {
-			return err
-		}
-		fmt.Printf("    %7d calls %8d rows %9.1f ms  %s\n", calls, n, ms, query)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, l := range lines {
+		fmt.Println("    " + l)
 	}
-	return rows.Err()
+	return err
 }
