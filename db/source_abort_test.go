@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
@@ -168,10 +169,12 @@ func TestAnErrorOfTheWriterEndsTheQueryAndIsReturnedAsItIs(t *testing.T) {
 	exported(t, short, "k")
 }
 
+// The server lets the user have few connections: one too many would be an error of another kind.
 func TestManyAbortedExportsNeverHoldMoreBackendsThanThePool(t *testing.T) {
 	t.Parallel()
-	const pool, exports, slack = 4, 60, 3
-	s, url := world(t, slowRows, named("dull", pool))
+	const pool, exports, slack = 4, 200, 3
+	_, url := world(t, slowRows)
+	s := source(t, asStranger(t, url, fmt.Sprint("CONNECTION LIMIT ", pool+slack)), named("dull", pool))
 	watch := session(t, url)
 	most := 0
 	var wg sync.WaitGroup
