@@ -35,6 +35,12 @@ func (m metrics) relay(r *broker.Relay) {
 	m.counter("relay_parked_total", "Dead-letter notices that the broker confirmed.", nil, func() float64 { return float64(r.Stats().Parked) })
 	m.counter("relay_set_aside_total", "Messages that the broker refuses.", nil, func() float64 { return float64(r.Stats().SetAside) })
 	m.counter("relay_failures_total", "Rounds of the relay that ended in an error.", nil, func() float64 { return float64(r.Stats().Failures) })
+	m.gauge("relay_last_success_timestamp_seconds", "When the broker last confirmed a send, in Unix time; 0 before the first.", func() float64 {
+		if last := r.Stats().LastSuccess; !last.IsZero() {
+			return float64(last.UnixMilli()) / 1000
+		}
+		return 0
+	})
 }
 
 func (m metrics) consumer(c *consumer.Consumer) {

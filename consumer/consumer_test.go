@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -32,10 +33,22 @@ type world struct {
 	lease  time.Duration
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld makes a world whose database has a clock of its own, if shift is an interval by which it differs.
+func newWorld(t *testing.T, shift ...string) *world {
 	t.Parallel()
 	w := &world{t: t, bucket: newBucket(), lease: 3 * time.Second}
-	w.url = dbtest.Template(t, "exportd", func(url string) error { return db.Migrate(context.Background(), url) })
+	first := "" // of all schemas, if it has a now() of its own
+	if len(shift) > 0 {
+		first = "&search_path=public,pg_catalog"
+	}
+	w.url = dbtest.Template(t, fmt.Sprint("exportd", shift), func(url string) error {
+		for _, by := range shift {
+			if err := shiftClock(url, by); err != nil {
+				return err
+			}
+		}
+		return db.Migrate(context.Background(), url+first)
+	}) + first
 	w.store = w.open("test")
 	var err error
 	if w.admin, err = pgx.Connect(t.Context(), w.url); err != nil {
@@ -43,6 +56,18 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { w.admin.Close(context.Background()) })
 	return w
+}
+
+// shiftClock puts another now() in front of PostgreSQL's.
+func shiftClock(url, by string) error {
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(context.Background(), `
+		create function public.now() returns timestamptz language sql stable as $$ select pg_catalog.now() + interval '`+by+`' $$`)
+	return err
 }
 
 func (w *world) open(worker string) *db.Store {

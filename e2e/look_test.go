@@ -2,12 +2,44 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"exportd/e2e/stack"
 	"exportd/s3out"
 )
+
+// get asks a process itself.
+func (w *world) get(p *stack.Process, path string) (status int, body string) {
+	w.t.Helper()
+	resp, err := http.Get(p.URL + path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+// notReady waits until the process says that it is not ready for want of the dependency. Alive it is all the same.
+func (w *world) notReady(p *stack.Process, dependency string) {
+	w.t.Helper()
+	w.eventually(p.Name+" is not ready", func() bool {
+		status, body := w.get(p, "/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, fmt.Sprintf(`%q:"unavailable"`, dependency))
+	})
+	if status, _ := w.get(p, "/healthz"); status != http.StatusOK {
+		w.t.Errorf("%s is said to be dead: %d", p.Name, status)
+	}
+}
 
 func (w *world) conn() *pgx.Conn {
 	w.t.Helper()

@@ -79,10 +79,12 @@ func TestWithTheBrokerAwayConsumersTakeOwedChunksFromTheDatabase(t *testing.T) {
 	t.Parallel()
 	w := setup(t, own{broker: true})
 	w.Settings = []string{"EXPORTD_BROKER_FALLBACK=1s"}
-	w.startAPI()
-	w.startConsumer()
+	api := w.startAPI()
+	consumer := w.startConsumer()
 	w.completed(stack.Submission{Items: items("ROWS_1")})
 	w.activemq.Kill()
+	w.notReady(api, "broker")
+	w.notReady(consumer, "broker")
 	w.completed(stack.Submission{OnFailure: "CONTINUE", Items: []stack.Item{{Key: "ROWS_10", EffectiveDates: days(20)}}})
 	failed := w.ended(w.submit(stack.Submission{Items: items("DIV_1")}), "FAILED")
 	if failed.Failed != 1 {
@@ -95,6 +97,8 @@ func TestWithTheBrokerAwayConsumersTakeOwedChunksFromTheDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.parked("DIV_1")
+	w.ready(api)
+	w.ready(consumer)
 	w.once()
 	w.checkInvariants()
 }
@@ -102,8 +106,8 @@ func TestWithTheBrokerAwayConsumersTakeOwedChunksFromTheDatabase(t *testing.T) {
 func TestADatabaseThatIsRestartedCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	w := setup(t, own{postgres: true})
-	w.startAPI()
-	w.startConsumer()
+	api := w.startAPI()
+	consumer := w.startConsumer()
 	w.startConsumer()
 	job := w.submit(stack.Submission{OnFailure: "CONTINUE", Items: []stack.Item{{Key: "SLOW_1", EffectiveDates: days(70)}, {Key: "STREAM_15", EffectiveDates: days(2)}}})
 	for i, outage := range []func(){
@@ -112,6 +116,8 @@ func TestADatabaseThatIsRestartedCostsNoAttempt(t *testing.T) {
 			if err := w.postgres.Kill(); err != nil {
 				t.Fatal(err)
 			}
+			w.notReady(api, "database")
+			w.notReady(consumer, "database")
 			time.Sleep(6 * time.Second) // longer than a lease
 		},
 	} {
@@ -140,14 +146,15 @@ func TestAnObjectStoreThatIsAwayCostsNoAttempt(t *testing.T) {
 			t.Parallel()
 			w := setup(t, own{s3: true})
 			w.startAPI()
-			w.startConsumer()
+			consumer := w.startConsumer()
 			w.startConsumer()
 			job := w.submit(stack.Submission{Items: []stack.Item{{Key: "SLOW_1", EffectiveDates: days(30)}, {Key: "STREAM_25", EffectiveDates: days(1)}}})
 			w.eventually("it is at work", func() bool { return w.done() >= 8 })
 			if err := outage.begin(w); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Second) // the outage
+			w.notReady(consumer, "s3")
+			time.Sleep(10 * time.Second) // the outage goes on
 			if err := outage.end(w); err != nil {
 				t.Fatal(err)
 			}

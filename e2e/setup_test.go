@@ -95,7 +95,8 @@ type world struct {
 // own says which servers a test wants for itself, to stop and kill.
 type own struct {
 	postgres, broker, s3 bool
-	plain                bool // the program without the race detector
+	plain                bool     // the program without the race detector
+	brokerEnv            []string // for the ${...} of activemq.xml, with a broker of its own
 }
 
 // setup makes a world of the test's own: a database with the export function, two queues, a bucket. Nothing of exportd runs yet. When the test ends, all
@@ -115,7 +116,7 @@ func setup(t *testing.T, o own) *world {
 		t.Fatal(err)
 	}
 	w.setupDatabase(o.postgres)
-	w.setupBroker(o.broker)
+	w.setupBroker(o.broker, o.brokerEnv)
 	w.setupBucket(o.s3)
 	t.Cleanup(func() {
 		w.KillAll()
@@ -171,11 +172,11 @@ func (w *world) setupDatabase(own bool) {
 	w.db = nil
 }
 
-func (w *world) setupBroker(own bool) {
+func (w *world) setupBroker(own bool, env []string) {
 	w.t.Helper()
 	var server brokertest.Server
 	if own { // with the names that activemq.xml knows
-		server, w.activemq = brokertest.PrivateActiveMQ(w.t, localmq.Config{})
+		server, w.activemq = brokertest.PrivateActiveMQ(w.t, localmq.Config{Env: env})
 		w.Work, w.Parking = "job.chunk.work", "job.chunk.parking"
 	} else {
 		server = brokertest.ActiveMQ(w.t)
