@@ -64,7 +64,7 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	metrics.relay(relay)
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
-		S3BasePath: bucket.URI(c.S3.BasePath), Tokens: c.HTTP.tokens, Wake: wake(relay), Check: finisher.Check,
+		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Tokens: c.HTTP.tokens, Wake: wake(relay), Check: finisher.Check,
 		Checks:  checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
 		Metrics: metrics.Registry, Log: p.log, Version: buildVersion().version,
 	})

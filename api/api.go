@@ -35,12 +35,14 @@ type store interface {
 	Chunk(ctx context.Context, tenant, jobID, chunkKey string) (export.ChunkView, []export.Attempt, error)
 }
 
-// Config is what an API is made of. Log and Metrics are required, and so is Store except for [NewProbes].
+// Config is what an API is made of. Log and Metrics are required, and so are Store and Objects except for [NewProbes].
 type Config struct {
 	Store      store
 	Limits     export.Limits
-	MaxBody    int64   // bytes; 0 means 8 MiB
-	S3BasePath string  // s3://bucket/base, as jobs show it
+	MaxBody    int64  // bytes; 0 means 8 MiB
+	S3BasePath string // s3://bucket/base, as jobs show it
+	BasePath   string // base, the part of it that object keys begin with
+	Objects    objects
 	Tokens     *Tokens // nil: everyone is an operator of the tenant "default"
 	Checks     []Check
 	Wake       func()             // called after a submission; may be nil, must not block
@@ -59,6 +61,8 @@ type Timeouts struct {
 	Submit   time.Duration // of the store for one submission [30s]
 	Check    time.Duration // of one readiness check [2s]
 	Idle     time.Duration // between requests on one connection [120s]
+	Poll     time.Duration // between looks at a job that somebody watches [500ms]
+	Alive    time.Duration // between signs of life on a stream of events [15s]
 	Shutdown time.Duration // for requests in flight when Serve ends [20s]
 }
 
@@ -70,6 +74,8 @@ func (t Timeouts) withDefaults() Timeouts {
 		Submit:   cmp.Or(t.Submit, 30*time.Second),
 		Check:    cmp.Or(t.Check, 2*time.Second),
 		Idle:     cmp.Or(t.Idle, 120*time.Second),
+		Poll:     cmp.Or(t.Poll, 500*time.Millisecond),
+		Alive:    cmp.Or(t.Alive, 15*time.Second),
 		Shutdown: cmp.Or(t.Shutdown, 20*time.Second),
 	}
 }
@@ -81,6 +87,9 @@ type API struct {
 	metrics *metrics
 	ready   *readiness
 	origin  *http.CrossOriginProtection
+	watches *watches
+	// stopping is closed when Serve begins to end: who waits for something answers then.
+	stopping chan struct{}
 }
 
 // New makes the API. It registers its metrics in c.Metrics, once per registry.
@@ -92,6 +101,8 @@ func New(c Config) *API {
 	a.registerList(h)
 	a.registerOrders(h)
 	a.registerChunks(h)
+	a.registerFiles(h)
+	a.registerEvents(h)
 	documentProbes(h.OpenAPI())
 	a.serveOpenAPI(h.OpenAPI())
 	return a
@@ -108,6 +119,9 @@ func NewProbes(c Config) *API {
 		metrics: newMetrics(c.Metrics),
 		ready:   &readiness{checks: c.Checks, timeout: c.Timeouts.Check, log: c.Log},
 		origin:  http.NewCrossOriginProtection(),
+		watches: newWatches(c),
+
+		stopping: make(chan struct{}),
 	}
 	e := a.engine
 	_ = e.SetTrustedProxies(nil) // fails only on a malformed address
@@ -128,13 +142,15 @@ func NewProbes(c Config) *API {
 func (a *API) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead { // the routes know GET only; net/http leaves out the body of its answer
-			get := *r
-			get.Method = http.MethodGet
-			r = &get
+			r = r.WithContext(context.WithValue(r.Context(), headKey{}, true))
+			r.Method = http.MethodGet
 		}
 		a.engine.ServeHTTP(w, r)
 	})
 }
+
+// headKey marks the context of a request that was a HEAD.
+type headKey struct{}
 
 // noMethod answers a known path with a method it does not know; gin has set Allow to those it does.
 func (a *API) noMethod(c *gin.Context) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,25 +68,33 @@ func maybeStamp(t *time.Time) *string {
 
 type jobInput struct {
 	JobID       string `path:"jobId" example:"J20260102_000123"`
+	Include     string `query:"include" enum:"files" doc:"files adds dataContent."`
 	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier answer: 304 if nothing changed."`
+	Prefer      string `header:"Prefer" example:"wait=30" doc:"wait=N holds the answer until the job changes its state, at most N (60) seconds."`
+}
+
+// jobDetails is a job, with its files if asked for.
+type jobDetails struct {
+	jobView
+	DataContent *[]fileView `json:"dataContent,omitempty" doc:"The files of the chunks done, up to 10 000."`
 }
 
 type jobOutput struct {
 	Status       int
 	ETag         string `header:"ETag"`
 	CacheControl string `header:"Cache-Control"`
-	Body         jobView
+	Applied      string `header:"Preference-Applied" doc:"wait=N, when it was asked for."`
+	Body         jobDetails
 }
 
 func (a *API) registerJob(h huma.API) {
 	register(a, h, huma.Operation{
 		OperationID: "getJob", Method: http.MethodGet, Path: "/jobs/{jobId}", Tags: []string{"jobs"},
-		Summary:            "Show a job",
-		SkipValidateParams: true,
+		Summary: "Show a job",
 		Responses: responses(
 			http.StatusOK, "The job",
 			http.StatusNotModified, "Nothing changed since the answer with that ETag",
-		).problems(kindUnauthorized, kindNotFound, kindUnavailable),
+		).problems(kindBadRequest, kindUnauthorized, kindNotFound, kindUnavailable),
 	}, a.job)
 }
 
@@ -94,7 +103,21 @@ func (a *API) job(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &jobOutput{Status: http.StatusOK, CacheControl: "private, no-cache", Body: a.jobView(job)}
+	out := &jobOutput{Status: http.StatusOK, CacheControl: "private, no-cache"}
+	if seconds := preferredWait(in.Prefer); seconds > 0 {
+		out.Applied = "wait=" + strconv.Itoa(seconds)
+		if job, err = a.changed(ctx, job, time.Duration(seconds)*time.Second); err != nil {
+			return nil, err
+		}
+	}
+	out.Body.jobView = a.jobView(job)
+	if in.Include == "files" {
+		files, err := a.files(ctx, requestOf(ctx).caller.sees(), job.ID)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.DataContent = &files
+	}
 	out.ETag = weakETag(out.Body)
 	if matches(in.IfNoneMatch, out.ETag) {
 		out.Status = http.StatusNotModified

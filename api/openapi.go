@@ -110,3 +110,8 @@ func submissionDoc(h huma.API) *huma.RequestBody {
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema, Example: json.RawMessage(submissionExample)}},
 	}
 }
+
+// pathParam documents a value in the path of a route that huma does not serve.
+func pathParam(name, example string) *huma.Param {
+	return &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}, Example: example}
+}

@@ -77,6 +77,9 @@ var (
 	errBrokenBody  = errors.New("the body ended early or was not sent as HTTP demands")
 	errTooLarge    = errors.New("the body is larger than allowed")
 	errNotOperator = errors.New("this is for operators")
+	errNotDone     = errors.New("the chunk is not DONE: it has no file")
+	errNotEnded    = errors.New("the job has not ended: its manifest is not written yet")
+	errNoManifest  = errors.New("the job has no manifest: it could not be written, or was removed")
 	errMediaType   = errors.New("send Content-Type: application/json, in UTF-8 and without Content-Encoding")
 )
 
@@ -92,6 +95,9 @@ var table = []struct {
 	{errNoToken, kindUnauthorized, "", http.Header{"Www-Authenticate": {`Bearer realm="exportd"`}}},
 	{errCrossOrigin, kindForbidden, "", nil},
 	{errNotOperator, kindForbidden, "", nil},
+	{errNotDone, kindEnded, "", nil},
+	{errNotEnded, kindEnded, "", nil},
+	{errNoManifest, kindNotFound, "", nil},
 	{errSlowBody, kindTimeout, "", http.Header{"Connection": {"close"}}},
 	{errBrokenBody, kindBadRequest, "", http.Header{"Connection": {"close"}}},
 	{errTooLarge, kindTooLarge, "", http.Header{"Connection": {"close"}}},

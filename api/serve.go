@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Serve answers requests on l until ctx ends, then lets those in flight finish. It closes l and returns nil after an orderly end.
+// Serve, to be called once, answers requests on l until ctx ends, then lets those in flight finish. It closes l and returns nil after an orderly end.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler:           a.Handler(),
@@ -28,6 +28,7 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("serve http: %w", err)
 	case <-ctx.Done():
 	}
+	close(a.stopping)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeouts.Shutdown)
 	defer cancel()
 	err := server.Shutdown(grace)

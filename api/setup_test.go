@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"exportd/api"
 	"exportd/export"
@@ -29,6 +30,7 @@ type world struct {
 	log    *safeBuffer
 	addr   string
 	client *http.Client
+	stop   func() // ends Serve, as SIGTERM does
 }
 
 // setup starts an API; change may alter its configuration.
@@ -36,8 +38,9 @@ func setup(t *testing.T, change func(*api.Config)) *world {
 	t.Helper()
 	w := &world{t: t, store: newMemory(), log: &safeBuffer{}}
 	config := api.Config{
-		Store: w.store, Limits: export.Limits{MaxChunks: 100}, MaxBody: 64 << 10, S3BasePath: "s3://bucket/exports",
-		Metrics: prometheus.NewRegistry(), Version: "test",
+		Store: w.store, Limits: export.Limits{MaxChunks: 100}, MaxBody: 64 << 10, S3BasePath: "s3://bucket/exports", BasePath: "exports", Objects: bucket{},
+		Timeouts: api.Timeouts{Poll: 5 * time.Millisecond},
+		Metrics:  prometheus.NewRegistry(), Version: "test",
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -51,6 +54,7 @@ func setup(t *testing.T, change func(*api.Config)) *world {
 	transport := &http.Transport{}
 	w.client = &http.Client{Transport: transport}
 	ctx, stop := context.WithCancel(context.Background())
+	w.stop = stop
 	ended := make(chan error, 1)
 	server := api.New(config)
 	go func() { ended <- server.Serve(ctx, listener) }()
