@@ -22,8 +22,6 @@ func (w *world) throughProxy() (*brokertest.Proxy, string) {
 	return p, "EXPORTD_BROKER_URLS=stomp://" + p.Addr()
 }
 
-const refusedRunning = `"reason":"running"`
-
 func TestACutConnectionCostsNoSecondRun(t *testing.T) {
 	t.Parallel()
 	w := setup(t, own{})
@@ -34,9 +32,9 @@ func TestACutConnectionCostsNoSecondRun(t *testing.T) {
 	w.eventually("all are at work", func() bool { return w.number(`select count(*) from job_chunk where status = 'RUNNING'`) == 5 })
 	before := proxy.Connections()
 	proxy.Cut()
-	w.eventually("the messages have come again", func() bool { return strings.Contains(consumer.Log(), refusedRunning) })
 	w.ended(job, "COMPLETED")
 	w.once()
+	w.eventually("the messages have come again", func() bool { return strings.Count(consumer.Log(), `"msg":"no claim"`) == 5 })
 	w.checkInvariants()
 	if n := proxy.Connections() - before; n > 2 { // the subscriber's, and the relay's
 		t.Errorf("%d new connections after one cut", n)
@@ -55,7 +53,7 @@ func TestAChunkWhoseMessageWasUsedUpIsTakenOverAllTheSame(t *testing.T) {
 	second := w.startConsumer()
 	proxy.Stall() // it will not come back
 	proxy.Cut()
-	w.eventually("the other one was told and has refused", func() bool { return strings.Contains(second.Log(), refusedRunning) })
+	w.eventually("the other one was told and has refused", func() bool { return strings.Contains(second.Log(), `"reason":"running"`) })
 	w.eventually("no message is left", func() bool {
 		waiting, err := broker.Browse(t.Context(), w.Broker, w.Work, 10)
 		return err == nil && len(waiting) == 0
