@@ -15,8 +15,6 @@ type plan struct {
 	settings []string // of the processes
 }
 
-const consumers = 3
-
 var (
 	processes = []string{"api", "consumer-1", "consumer-2", "consumer-3"}
 	services  = []string{"postgres", "source", "broker", "s3"} // source is Postgres too, on connections of its own

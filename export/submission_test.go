@@ -51,12 +51,12 @@ func TestDecodeSubmissionNormalises(t *testing.T) {
 }
 
 func TestDecodeSubmissionFillsInDefaults(t *testing.T) {
-	got, err := export.DecodeSubmission([]byte(`{"items":[{"key":"\u00c4\ud83d\ude00\/%:","effectiveDates":["00010101","20240229"]}]}`), limits)
+	_, err := export.DecodeSubmission([]byte(`{"items":[{"key":"\u00c4\ud83d\ude00\/%:","effectiveDates":["00010101","20240229"]}]}`), limits)
 	var invalid *export.Invalid
 	if !errors.As(err, &invalid) || len(invalid.Faults) != 1 || invalid.Faults[0].Pointer != "/items/0/effectiveDates/0" {
 		t.Fatalf("error %v", err)
 	}
-	got, err = export.DecodeSubmission([]byte(`{"items":[{"key":"\u00c4\ud83d\ude00\/%:","effectiveDates":["20240229"]}]}`), limits)
+	got, err := export.DecodeSubmission([]byte(`{"items":[{"key":"\u00c4\ud83d\ude00\/%:","effectiveDates":["20240229"]}]}`), limits)
 	if err != nil {
 		t.Fatal(err)
 	}

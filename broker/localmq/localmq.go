@@ -52,7 +52,6 @@ type Server struct {
 	ownDir  bool
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed when java has ended
-	release func()        // tells the shell that java is gone
 }
 
 // Missing says which packages this machine lacks; nil when a broker can be started.
