@@ -196,7 +196,7 @@ func (w *world) stop(name string) {
 
 const (
 	apiDrainTime = 20 * time.Second // of requests in flight; no setting
-	stopSlack    = 6 * time.Second
+	stopSlack    = 10 * time.Second
 )
 
 // heal undoes what could be left of faults: they undo themselves, this is for those that were cut short.
