@@ -3,6 +3,7 @@
 package locals3
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -151,7 +152,33 @@ func (s *Server) Kill() error {
 }
 
 // Pause stops the server in its tracks: it neither answers nor refuses, until Resume.
-func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() error {
+	if err := s.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(5 * time.Second); !stopped(s.process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return errors.New("the server goes on although it was told to pause")
+		}
+	}
+	return nil
+}
+
+// stopped says whether every thread of the process has stopped: the kernel returns from the signal before they have.
+func stopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return false
+	}
+	for _, t := range threads {
+		stat, err := os.ReadFile(t)
+		// pid (name) state …; the name may hold anything, parentheses too
+		if end := bytes.LastIndexByte(stat, ')'); err != nil || end < 0 || !bytes.HasPrefix(stat[end:], []byte(") T")) {
+			return false
+		}
+	}
+	return true
+}
 
 // Resume ends a Pause.
 func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
