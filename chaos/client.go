@@ -59,7 +59,7 @@ func (c *client) run(ctx context.Context) {
 	if ok && c.order.redriveAfter > 0 && job.Status != "COMPLETED" {
 		pause(ctx, c.order.redriveAfter)
 		if c.persist(ctx, "redrive") {
-			c.cancelled = false
+			c.cancelled = c.cancelled && job.Done == job.Total // everything had ended well before the order to end came: nothing runs again
 			c.wait(ctx)
 		}
 	}
