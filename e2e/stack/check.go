@@ -141,7 +141,7 @@ func (c *check) objects(ctx context.Context) error {
 	}
 	if err := c.nothing(ctx, "done chunks that differ from the newest file of their object", `
 		select format('%s/%s %s', c.job_id, c.chunk_key, c.s3_object_key) from job_chunk c left join file_cache f on f.object_key = c.s3_object_key
-		where c.status = 'DONE' and (f.object_key is null or c.started_at >= f.claim_started_at -- an older claim's file may have been replaced before it was settled
+		where c.status = 'DONE' and (f.object_key is null or c.started_at >= case when c.reused then f.last_generated_at else f.claim_started_at end -- an older file may have been replaced before it was settled
 			and (c.row_count, c.byte_count, c.sha256, c.etag) is distinct from (f.row_count, f.byte_count, f.sha256, f.etag))`); err != nil {
 		return err
 	}
