@@ -65,6 +65,7 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
 		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Tokens: c.HTTP.tokens, Wake: wake(relay), Check: finisher.Check,
+		Queues:  queueDepths(c.Broker, p.log),
 		Checks:  checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
 		Metrics: metrics.Registry, Log: p.log, Version: buildVersion().version,
 	})

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 
+	"exportd/broker"
 	"exportd/export"
 	"exportd/s3out"
 )
@@ -17,4 +19,19 @@ func (d downloads) Open(ctx context.Context, key string) (io.ReadCloser, int64, 
 		err = export.ErrNotFound
 	}
 	return content, info.Size, err
+}
+
+// queueDepths asks the broker for both queues; nil without a broker.
+func queueDepths(c brokerConfig, log *slog.Logger) func(context.Context) []export.QueueDepth {
+	if !c.used() {
+		return nil
+	}
+	return func(ctx context.Context) []export.QueueDepth {
+		depths := broker.Depth(ctx, c.config(log), c.Work, c.Parking)
+		list := make([]export.QueueDepth, len(depths))
+		for i, d := range depths {
+			list[i] = export.QueueDepth{Queue: d.Queue, Known: d.Known, Reason: d.Reason, Messages: d.Messages, InFlight: d.InFlight, Consumers: d.Consumers}
+		}
+		return list
+	}
 }

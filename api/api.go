@@ -33,6 +33,9 @@ type store interface {
 	// Chunks lists chunks of a job by chunk key.
 	Chunks(ctx context.Context, tenant, jobID string, f export.ChunkFilter, after string, limit int) (chunks []export.ChunkView, more bool, err error)
 	Chunk(ctx context.Context, tenant, jobID, chunkKey string) (export.ChunkView, []export.Attempt, error)
+	// Redrivable lists up to limit jobs that Redrive would put chunks of back.
+	Redrivable(ctx context.Context, f export.RedriveFilter, limit int) ([]export.Redrivable, error)
+	Workers(ctx context.Context) ([]export.Worker, error)
 }
 
 // Config is what an API is made of. Log and Metrics are required, and so are Store and Objects except for [NewProbes].
@@ -43,7 +46,8 @@ type Config struct {
 	S3BasePath string // s3://bucket/base, as jobs show it
 	BasePath   string // base, the part of it that object keys begin with
 	Objects    objects
-	Tokens     *Tokens // nil: everyone is an operator of the tenant "default"
+	Queues     func(context.Context) []export.QueueDepth // nil: there is no broker
+	Tokens     *Tokens                                   // nil: everyone is an operator of the tenant "default"
 	Checks     []Check
 	Wake       func()             // called after a submission; may be nil, must not block
 	Check      func(jobID string) // called when a job may be ready to end; may be nil, must not block
@@ -88,6 +92,7 @@ type API struct {
 	ready   *readiness
 	origin  *http.CrossOriginProtection
 	watches *watches
+	depths  depths
 	// stopping is closed when Serve begins to end: who waits for something answers then.
 	stopping chan struct{}
 }
@@ -103,6 +108,8 @@ func New(c Config) *API {
 	a.registerChunks(h)
 	a.registerFiles(h)
 	a.registerEvents(h)
+	a.registerRedrive(h)
+	a.registerFleet(h)
 	documentProbes(h.OpenAPI())
 	a.serveOpenAPI(h.OpenAPI())
 	return a

@@ -184,3 +184,20 @@ func (m *memory) changeChunk(id string, n int, change func(*export.ChunkView)) {
 	defer m.mu.Unlock()
 	change(&m.jobs[id].chunks[n])
 }
+
+func (m *memory) Redrivable(ctx context.Context, f export.RedriveFilter, limit int) (list []export.Redrivable, err error) {
+	jobs, _, _ := m.Jobs(ctx, f.JobFilter, nil, 1000)
+	for _, j := range slices.Backward(jobs) {
+		if n := j.Failed + j.Cancelled; (j.Status == export.Failed || j.Status == export.Cancelled) && n > 0 && len(list) < limit && f.ErrorCode != "NONE" {
+			list = append(list, export.Redrivable{JobID: j.ID, Chunks: n})
+		}
+	}
+	return list, nil
+}
+
+func (m *memory) Workers(context.Context) ([]export.Worker, error) {
+	return []export.Worker{
+		{ID: "h/1/x", Host: "h", Version: "1", Concurrency: 8, InFlight: 1, StartedAt: day, HeartbeatAt: day, Chunks: []export.WorkerChunk{{JobID: "J", ChunkKey: "c", StartedAt: day}}},
+		{ID: "idle", StartedAt: day, HeartbeatAt: day},
+	}, nil
+}

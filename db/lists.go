@@ -63,7 +63,7 @@ func (s *Store) Jobs(ctx context.Context, f export.JobFilter, after *export.Plac
 		look = fmt.Sprintf(`%s %d`, look, limit+1)
 	} else {
 		args = append(args[:len(args):len(args)], f.Key)
-		look = fmt.Sprintf(`select j.* from (%s %d) j where %s %s %d`, look, mostLooks, hasChunk(len(args), "true"), newestFirst, limit+1)
+		look = fmt.Sprintf(`select j.* from (%s %d) j where %s %s %d`, look, mostLooks, hasChunk(len(args)), newestFirst, limit+1)
 	}
 	rows, err := s.pool.Query(ctx, `
 		select `+jobColumns+` from (`+look+`) j left join lateral (`+countsSQL+`) c on j.completed_at is null
@@ -96,9 +96,9 @@ func (s *Store) Jobs(ctx context.Context, f export.JobFilter, after *export.Plac
 
 // hasChunk asks whether job j has a chunk of the key in argument n. The bounds make it a probe of the primary key (';' follows ':' in "C"), and the limit
 // keeps the planner from making a join of it, which reads all chunks.
-func hasChunk(n int, condition string) string {
+func hasChunk(n int) string {
 	return fmt.Sprintf(`exists (select from job_chunk k where k.job_id = j.job_id and k.chunk_key > 'key=' || $%[1]d || ':date=' and k.chunk_key < 'key=' || $%[1]d || ':date=;'
-		and k.key = $%[1]d and %s limit 1)`, n, condition)
+		and k.key = $%[1]d limit 1)`, n)
 }
 
 // jobColumns are what scanJob reads of job j and its counts c.

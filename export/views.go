@@ -61,3 +61,30 @@ type Attempt struct {
 	ErrorCode string
 	Error     string
 }
+
+// Worker is a live member of the fleet.
+type Worker struct {
+	ID          string
+	Host        string
+	Version     string
+	Concurrency int
+	InFlight    int // as of its last heartbeat
+	StartedAt   time.Time
+	HeartbeatAt time.Time
+	Chunks      []WorkerChunk // that it holds a claim of
+}
+
+// WorkerChunk is a chunk at work.
+type WorkerChunk struct {
+	JobID     string
+	ChunkKey  string
+	StartedAt time.Time
+}
+
+// QueueDepth is what the broker says of a queue. Without Known the numbers mean nothing, and Reason says why.
+type QueueDepth struct {
+	Queue                         string
+	Known                         bool
+	Reason                        string
+	Messages, InFlight, Consumers int64
+}
