@@ -76,7 +76,7 @@ type submissionBody struct {
 	OnFailure      string      `json:"onFailure,omitempty" enum:"FAIL_FAST,CONTINUE" default:"FAIL_FAST" doc:"FAIL_FAST: the first dead-lettered chunk ends the job. CONTINUE: every chunk is tried."`
 	Reuse          bool        `json:"reuse,omitempty" default:"true" doc:"Take files that are there already, where the rules allow it."`
 	Priority       int         `json:"priority,omitempty" minimum:"0" maximum:"9" default:"4"`
-	CallbackURL    string      `json:"callbackUrl,omitempty" format:"uri" maxLength:"2048" doc:"Called when the job has ended."`
+	CallbackURL    string      `json:"callbackUrl,omitempty" format:"uri" maxLength:"2048" doc:"To be called when the job has ended. Stored; calls are not made yet."`
 	IdempotencyKey string      `json:"idempotencyKey,omitempty" minLength:"1" maxLength:"255" doc:"As the header Idempotency-Key."`
 }
 
