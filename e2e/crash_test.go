@@ -39,16 +39,18 @@ func TestAnotherConsumerFinishesWhatAKilledOneHadHalfUploaded(t *testing.T) {
 	w.startAPI()
 	w.startConsumer()
 	w.startConsumer()
-	job := w.submit(stack.Submission{Items: append(items("STREAM_30"), stack.Item{Key: "ROWS_100", EffectiveDates: days(20)})})
+	open := w.closeGate(12)
+	job := w.submit(stack.Submission{Items: append(items("HALF_12"), stack.Item{Key: "ROWS_100", EffectiveDates: days(20)})})
 	w.eventually("a part", func() bool {
-		return w.number(`select count(*) from job_chunk where key = 'STREAM_30' and upload_id is not null and started_at < now() - interval '2 s'`) == 1
+		return w.number(`select count(*) from job_chunk where key = 'HALF_12' and upload_id is not null`) == 1
 	})
-	w.kill(w.owner("STREAM_30"))
+	w.kill(w.owner("HALF_12"))
+	open()
 	w.ended(job, "COMPLETED")
-	if n := w.number(`select attempts from job_chunk where key = 'STREAM_30'`); n != 2 {
+	if n := w.number(`select attempts from job_chunk where key = 'HALF_12'`); n != 2 {
 		t.Errorf("%d attempts", n)
 	}
-	if n := w.number(`select count(*) from chunk_attempt where chunk_key = 'key=STREAM_30:date=20200131' and outcome = 'LOST' and attempt = 1`); n != 1 {
+	if n := w.number(`select count(*) from chunk_attempt where chunk_key = 'key=HALF_12:date=20200131' and outcome = 'LOST' and attempt = 1`); n != 1 {
 		t.Errorf("the lost attempt is noted %d times", n)
 	}
 	w.checkInvariants()
@@ -113,12 +115,14 @@ func TestEverythingKilledAtOnceGoesOnAfterTheRestart(t *testing.T) {
 	w.startAPI()
 	w.startConsumer()
 	w.startConsumer()
-	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_2000", EffectiveDates: days(60)}, {Key: "STREAM_12", EffectiveDates: days(2)}}})
+	open := w.closeGate(12)
+	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "ROWS_2000", EffectiveDates: days(60)}, {Key: "HALF_12", EffectiveDates: days(2)}}})
 	w.eventually("some are done and some run", func() bool {
 		return w.number(`select least((select count(*) from job_chunk where status = 'DONE'), 10 * (select count(*) from job_chunk where status = 'RUNNING'))`) >= 10
 	})
 	w.KillAll()
 	w.expect.Killed = true
+	open()
 	w.startAPI()
 	w.startConsumer()
 	w.ended(job, "COMPLETED")
@@ -228,20 +232,22 @@ func (w *world) exit(p *stack.Process, within time.Duration) int {
 
 func TestAWorkerThatSleptThroughItsLeaseChangesNothing(t *testing.T) {
 	t.Parallel()
-	for _, key := range []string{"STREAM_30", "SLOW_3"} { // stopped with parts uploaded, and with none
+	for gate, key := range map[int]string{12: "HALF_12", 3: "GATE_3"} { // stopped with parts uploaded, and with none
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			w := setup(t, own{})
 			w.startAPI()
 			sleeper := w.startConsumer()
+			letItGo := w.closeGate(gate)
 			open := w.closeGate(1) // or the job would end, and the end of a job stops its chunks too
 			job := w.submit(stack.Submission{Items: items(key, "GATE_1")})
 			w.eventually("it is at work", func() bool {
-				return w.number(`select count(*) from job_chunk where status = 'RUNNING' and (upload_id is not null or key = 'SLOW_3') and key <> 'GATE_1' and started_at < now() - interval '1 s'`) == 1
+				return w.number(`select count(*) from job_chunk where status = 'RUNNING' and (upload_id is not null or key = 'GATE_3') and key <> 'GATE_1'`) == 1
 			})
 			if err := sleeper.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
+			letItGo()
 			w.startConsumer()
 			w.eventually("somebody else does it", func() bool { return w.number(`select count(*) from job_chunk where status = 'DONE'`) == 1 })
 			claim := w.awaitObject(key)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -52,11 +53,14 @@ func TestAStoppedConsumerFinishesWhatEndsInTime(t *testing.T) {
 	w := setup(t, own{})
 	w.startAPI()
 	leaving := w.startConsumer("EXPORTD_CONCURRENCY=2", "EXPORTD_DRAIN_TIMEOUT=20s")
-	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "SLOW_3", EffectiveDates: days(2)}}})
+	open := w.closeGate(1)
+	job := w.submit(stack.Submission{Items: []stack.Item{{Key: "GATE_1", EffectiveDates: days(2)}}})
 	w.eventually("it has its hands full", func() bool { return w.number(`select count(*) from job_chunk where status = 'RUNNING'`) == 2 })
 	if err := leaving.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	w.eventually("it drains", func() bool { return strings.Contains(leaving.Log(), "draining") })
+	open()
 	if code := w.exit(leaving, 15*time.Second); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -152,9 +152,11 @@ func TestABackendThatIsTerminatedInMidStreamCostsOneAttempt(t *testing.T) {
 	w := setup(t, own{})
 	w.startAPI()
 	w.startConsumer()
-	job := w.submit(stack.Submission{Items: items("STREAM_20")})
+	open := w.closeGate(20)
+	job := w.submit(stack.Submission{Items: items("HALF_20")})
 	w.eventually("a multipart upload", func() bool { return w.number(`select count(*) from job_chunk where upload_id is not null`) == 1 })
 	w.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query like '%FROM "export_rows"%' and pid <> pg_backend_pid()`)
+	open()
 	w.ended(job, "COMPLETED")
 	if n := w.number(`select attempts from job_chunk`); n != 2 {
 		t.Errorf("%d attempts", n)

@@ -70,7 +70,7 @@ func (w *world) number(sql string, args ...any) (n int) {
 	return n
 }
 
-// closeGate makes the chunks GATE_n wait until open.
+// closeGate makes the chunks GATE_n and HALF_n wait until open.
 func (w *world) closeGate(n int) (open func()) {
 	w.t.Helper()
 	conn, err := pgx.Connect(w.t.Context(), w.Database)

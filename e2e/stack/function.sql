@@ -2,8 +2,8 @@
 --   ROWS_n, EMPTY    n rows; none
 --   ERR_n, DIV_n     n rows, then RAISE EXCEPTION (transient); n rows, then a division by zero (permanent)
 --   FLAKY_n          fails in the first n attempts of the chunk, then 10 rows
---   SLOW_s, KILLER   one row a second, s or 5 of them
---   GATE_n           3 rows once nobody holds the advisory lock n any more
+--   SLOW_s, KILLER   one row a second, s of them or for an hour
+--   GATE_n, HALF_n   3 rows once nobody holds the advisory lock n any more; n MiB, the last one then
 --   BIG_m, STREAM_m  m MiB at full speed; 1 MiB every tenth of a second
 --   NASTY            every type and every character that a CSV can get wrong
 --   VER, VERBIG_m    one row with the number in src_version; m MiB that differ with it
@@ -46,14 +46,15 @@ language sql stable as $$
         else true end
     union all
     select i::bigint, key, null, null, effective_date, null, null, null, null
-    from generate_series(1, case src_kind(key) when 'SLOW' then src_arg(key) when 'KILLER' then 5 when 'GATE' then 3 else 0 end) i
+    from generate_series(1, case src_kind(key) when 'SLOW' then src_arg(key) when 'KILLER' then 3600 when 'GATE' then 3 else 0 end) i
     where case src_kind(key) when 'GATE' then src_wait(0, src_arg(key)) else src_wait(1, null) end
     union all
     select i::bigint, repeat(md5(i::text || key), 32), null, null, effective_date, null, null, null, null
     from generate_series(1, case src_kind(key) when 'BIG' then src_arg(key) * 1024 else 0 end) i
     union all
     select i::bigint, repeat(md5(i::text || key), 32768), null, null, effective_date, null, null, null, null
-    from generate_series(1, case src_kind(key) when 'STREAM' then src_arg(key) else 0 end) i where src_wait(0.1, null)
+    from generate_series(1, case src_kind(key) when 'STREAM' then src_arg(key) when 'HALF' then src_arg(key) else 0 end) i
+    where case when src_kind(key) = 'STREAM' then src_wait(0.1, null) when i = src_arg(key) then src_wait(0, i) else true end
     union all
     select v.* from (values
         (1::bigint, null::text, ''::text, 1.10::numeric, date '2025-01-31', timestamptz '2025-03-09 23:30Z', 0.1::float8 + 0.2::float8, interval '1 day 2 hours', E'\\xdeadbeef'::bytea),
