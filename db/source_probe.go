@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -24,19 +23,3 @@ func (s *Source) Probe(ctx context.Context) error {
 
 // Close ends the pool, waiting for the exports that run.
 func (s *Source) Close() { s.pool.Close() }
-
-// SourceStats is the state of the pool.
-type SourceStats struct {
-	Most, Open, InUse int
-	Waits             int64         // how often an export waited for a connection
-	Waited            time.Duration // and how long in all
-}
-
-// Stats is for metrics.
-func (s *Source) Stats() SourceStats {
-	st := s.pool.Stat()
-	return SourceStats{
-		Most: int(st.MaxConns()), Open: int(st.TotalConns()), InUse: int(st.AcquiredConns()),
-		Waits: st.EmptyAcquireCount(), Waited: st.EmptyAcquireWaitTime(),
-	}
-}
