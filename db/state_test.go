@@ -55,14 +55,16 @@ func TestTheStateIsReadWithoutLookingAtWhatHasEnded(t *testing.T) {
 		select 'J20200101_' || n, 'key=K:date=' || c, 'K', '2020-01-01', 'DONE', 1, gen_random_uuid(), now(), 'o', 1, 1, '', '' from generate_series(100001, 100500) n, generate_series(20200001, 20200100) c`)
 	exec(t, pool, `analyze job, job_chunk`)
 	submit(t, s, submission(5))
-	read := func(relation, what string) (n int64) {
-		must(t, pool.QueryRow(t.Context(), `select `+what+` from pg_stat_user_tables where relname = $1`, relation).Scan(&n))
+	read := func(relation string) (n int64) {
+		must(t, pool.QueryRow(t.Context(), `select seq_tup_read + (select sum(idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid) from pg_stat_user_tables t
+			where relname = $1`, relation).Scan(&n))
 		return n
 	}
-	before := map[string]int64{"job": read("job", "seq_tup_read"), "job_chunk": read("job_chunk", "seq_tup_read")}
-	// The statistics come late, and those of one transaction at once: the look that is certain to use an index tells when.
+	before := map[string]int64{"job": read("job"), "job_chunk": read("job_chunk")}
+	// The statistics come late, and those of one transaction at once: the look at a table that only it reads tells when.
+	exec(t, pool, `insert into worker (worker_id, host, version, concurrency) values ('w', 'h', 'v', 1)`)
 	deadline := time.Now().Add(30 * time.Second)
-	for read("worker", "seq_scan + idx_scan") == 0 {
+	for read("worker") == 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the statistics of the server do not come")
 		}
@@ -71,11 +73,8 @@ func TestTheStateIsReadWithoutLookingAtWhatHasEnded(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	for relation, n := range before {
-		if now := read(relation, "seq_tup_read"); now != n {
-			t.Errorf("%d rows of %s were read one after the other", now-n, relation)
+		if now := read(relation); now-n > 400 {
+			t.Errorf("%d rows of %s were read", now-n, relation)
 		}
-	}
-	if n := read("job_chunk", "idx_tup_fetch"); n > 1000 {
-		t.Errorf("%d chunks were fetched", n)
 	}
 }
