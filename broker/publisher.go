@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -30,6 +31,7 @@ type Publisher struct {
 	turn   chan struct{} // holds a token while a batch is sent
 	conn   *conn         // of whoever holds the turn
 	closed bool          // likewise
+	last   atomic.Pointer[conn]
 }
 
 // NewPublisher connects to nothing yet.
@@ -70,6 +72,7 @@ func (p *Publisher) Publish(ctx context.Context, queue string, msgs []export.Mes
 		}
 	}
 	c := p.conn
+	p.last.Store(c)
 	if err := c.within(ctx, func() error { return send(c, queue, msgs) }); err != nil { // which may still run: it must not touch p
 		p.conn = nil
 		p.dialer.disappointed(c)
@@ -127,6 +130,12 @@ func contentType(body []byte) string {
 	default:
 		return "application/octet-stream"
 	}
+}
+
+// Connected says whether there is a connection. It is made when there is something to send.
+func (p *Publisher) Connected() bool {
+	c := p.last.Load()
+	return c != nil && c.alive()
 }
 
 // Close lets a batch that is being sent end, then closes the connection. Later calls of Publish fail.

@@ -55,6 +55,7 @@ type RelayConfig struct {
 	Publisher               sender
 	WorkQueue, ParkingQueue string
 	Batch                   int // most messages in a transaction; 0: 500
+	Trace                   export.StartSpan
 	Log                     *slog.Logger
 }
 
@@ -131,7 +132,11 @@ func (r *Relay) round(ctx context.Context, f *flow) (moved bool, err error) {
 	if err != nil || len(rows.msgs) == 0 {
 		return false, err
 	}
-	return true, r.send(ctx, f, rows)
+	err = r.send(ctx, f, rows)
+	for _, end := range rows.spans {
+		end(err)
+	}
+	return true, err
 }
 
 // flow is one kind of row and where it goes.
@@ -149,6 +154,7 @@ type leased struct {
 	taken   func(ctx context.Context, from, to int) error // the broker confirmed [from, to)
 	refused func(ctx context.Context, i int, reason string) error
 	unsent  func(ctx context.Context) error // no broker was reached; nil: their lease runs out
+	spans   []export.EndSpan
 }
 
 // idle is how long to sleep after the given number of rounds that found nothing. Something can be due and yet not be had, because the backlog in the
@@ -180,6 +186,7 @@ func (r *Relay) leaseDebts(ctx context.Context, limit int) (leased, error) {
 	if err != nil {
 		return leased{}, err
 	}
+	spans := r.trace(ctx, debts)
 	msgs := make([]export.Message, len(debts))
 	for i, d := range debts {
 		msgs[i] = export.WorkMessage(d)
@@ -190,11 +197,33 @@ func (r *Relay) leaseDebts(ctx context.Context, limit int) (leased, error) {
 			return r.cfg.Store.ConfirmSent(ctx, debts[from:to])
 		},
 		func(ctx context.Context, i int, reason string) error {
-			r.cfg.Log.Error("relay: the broker refuses a message, set aside", "chunk", debts[i].Ref.String(), "reason", reason)
+			r.cfg.Log.Error("relay: the broker refuses a message, set aside", "reason", reason,
+				"jobId", debts[i].JobID, "chunkKey", debts[i].ChunkKey(), "attempt", debts[i].Attempt, "requestId", debts[i].RequestID)
 			return r.cfg.Store.SetAsideDebt(ctx, debts[i], reason)
 		},
 		func(ctx context.Context) error { return r.cfg.Store.ReturnDebts(ctx, debts) },
+		spans,
 	}, nil
+}
+
+// trace begins a span for each debt that belongs to a trace, and puts what its message leads to below that.
+func (r *Relay) trace(ctx context.Context, debts []export.Debt) (spans []export.EndSpan) {
+	if r.cfg.Trace == nil {
+		return nil
+	}
+	for i := range debts {
+		d := &debts[i]
+		if d.Traceparent == "" {
+			continue
+		}
+		_, traceparent, end := r.cfg.Trace(ctx, export.Span{Name: "publish", Kind: export.SpanProducer, Parent: d.Traceparent, Attrs: []slog.Attr{
+			slog.String("messaging.system", "activemq"), slog.String("messaging.destination.name", r.cfg.WorkQueue),
+			slog.String("exportd.job", d.JobID), slog.String("exportd.chunk", d.ChunkKey()), slog.Int("exportd.attempt", d.Attempt),
+		}})
+		d.Traceparent = traceparent
+		spans = append(spans, end)
+	}
+	return spans
 }
 
 func (r *Relay) leaseNotices(ctx context.Context, limit int) (leased, error) {
@@ -212,9 +241,11 @@ func (r *Relay) leaseNotices(ctx context.Context, limit int) (leased, error) {
 			return r.cfg.Store.DeleteOutbox(ctx, ids[from:to])
 		},
 		func(ctx context.Context, i int, reason string) error {
-			r.cfg.Log.Error("relay: the broker refuses a dead-letter notice, set aside", "id", ids[i], "reason", reason)
+			h := msgs[i].Headers
+			r.cfg.Log.Error("relay: the broker refuses a dead-letter notice, set aside", "id", ids[i], "reason", reason,
+				"jobId", h[export.HeaderJobID], "chunkKey", h[export.HeaderChunkKey], "attempt", h[export.HeaderAttempt], "requestId", h[export.HeaderRequestID])
 			return r.cfg.Store.SetAsideOutbox(ctx, ids[i], reason)
 		},
-		nil,
+		nil, nil,
 	}, nil
 }

@@ -65,6 +65,8 @@ func (c *Consumer) attempt(ctx context.Context, f *flight) (result, error) {
 // export streams the rows into a new object.
 func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (res result, err error) {
 	claim := f.claim
+	ctx, end := c.step(ctx, "upload")
+	defer func() { end(err) }()
 	o := UploadOptions{Key: key, ContentType: "text/csv; charset=utf-8", Metadata: map[string]string{
 		metaJob: claim.JobID, metaChunk: "key=" + export.EncodeKey(claim.Key) + ":date=" + claim.Date.String(), metaClaim: claim.ID,
 		metaStarted: claim.StartedAt.UTC().Format(time.RFC3339Nano),
@@ -76,7 +78,7 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	f.up.Store(&up)
 	defer func() {
 		if abortErr := up.Abort(ctx); abortErr != nil { // nothing to abort after success
-			c.Log.Warn("abort an upload", "key", key, "error", abortErr)
+			c.log(ctx).Warn("abort an upload", "key", key, "error", abortErr)
 		}
 	}()
 
@@ -84,7 +86,9 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	if err != nil {
 		return result{}, err
 	}
-	rows, err := c.Source.Export(ctx, claim.Key, claim.Date, countBytes{w, &f.bytes})
+	querying, endQuery := c.step(ctx, "query")
+	rows, err := c.Source.Export(querying, claim.Key, claim.Date, countBytes{w, &f.bytes})
+	endQuery(err)
 	if err != nil {
 		return result{}, err
 	}
@@ -251,7 +255,7 @@ func (c *Consumer) removeOrphan(ctx context.Context, claim *export.Claim, file e
 		}
 	}
 	if err != nil {
-		c.Log.Warn("remove the object of a stale claim", "key", file.ObjectKey, "error", err)
+		c.log(ctx).Warn("remove the object of a stale claim", "key", file.ObjectKey, "error", err)
 	}
 }
 

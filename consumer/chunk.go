@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,12 +14,13 @@ import (
 )
 
 // chunk claims and runs the chunk that a hint names, and settles the claim. False means that the database never heard of the hint.
-func (c *Consumer) chunk(ctx, life context.Context, ref export.Ref) bool {
+func (c *Consumer) chunk(ctx, life context.Context, h hint) bool {
 	id := uuid.NewString() // one for all tries: claiming again after a lost answer gives the same claim
 	var claim *export.Claim
 	var refusal export.Refusal
-	err := c.persist(ctx, "claim a chunk", func(ctx context.Context) (err error) {
-		claim, refusal, err = c.Store.Claim(ctx, ref, id)
+	log := c.Log.With("jobId", h.ref.JobID, "chunkKey", h.ref.ChunkKey(), "requestId", h.requestID)
+	err := c.persist(context.WithValue(ctx, logKey{}, log), "claim a chunk", func(ctx context.Context) (err error) {
+		claim, refusal, err = c.Store.Claim(ctx, h.ref, id)
 		return err
 	})
 	if err != nil {
@@ -26,10 +29,11 @@ func (c *Consumer) chunk(ctx, life context.Context, ref export.Ref) bool {
 	c.Wake() // room in the backlog
 	if claim == nil {
 		c.Stats.Refused.Add(1)
-		c.Log.Debug("no claim", "jobId", ref.JobID, "chunkKey", ref.ChunkKey(), "reason", refusal)
+		log.Debug("no claim", "reason", refusal)
 		return true
 	}
-	c.run(life, claim)
+	c.Stats.Claimed.Add(1)
+	c.run(life, claim, h.traceparent)
 	return true
 }
 
@@ -39,7 +43,26 @@ type result struct {
 	reused bool
 }
 
-func (c *Consumer) run(life context.Context, claim *export.Claim) {
+// Outcome says how a claim ended, as far as the one who held it knows.
+type Outcome string
+
+const (
+	Generated    Outcome = "generated" // the chunk is done
+	Reused       Outcome = "reused"    // the chunk is done, by a file that another made
+	Retried      Outcome = "retry"
+	GivenBack    Outcome = "given_back" // without an attempt spent
+	DeadLettered Outcome = "dead_lettered"
+	Cancelled    Outcome = "cancelled"
+	Lost         Outcome = "lost"      // somebody else has the chunk
+	unsettled    Outcome = "unsettled" // the process had to end first
+)
+
+// Outcomes are those that Ended is told of.
+var Outcomes = []Outcome{Generated, Reused, Retried, GivenBack, DeadLettered, Cancelled, Lost}
+
+func (c *Consumer) run(life context.Context, claim *export.Claim, traceparent string) {
+	life, log := c.withLog(life, claim)
+	life, end := c.traceAttempt(life, claim, traceparent)
 	ctx, stop := context.WithCancelCause(life)
 	defer stop(nil)
 	limited, cancel := context.WithTimeoutCause(ctx, c.ChunkTimeout, timedOut(c.ChunkTimeout))
@@ -47,82 +70,99 @@ func (c *Consumer) run(life context.Context, claim *export.Claim) {
 	f := &flight{claim: claim, life: life, stop: stop}
 	c.flights.add(f)
 
-	log := c.Log.With("jobId", claim.JobID, "chunkKey", claim.ChunkKey(), "attempt", claim.Attempt, "requestId", claim.Job.RequestID)
 	began := time.Now()
 	res, err := c.attempt(limited, f)
 	if err != nil && limited.Err() != nil {
 		err = fmt.Errorf("%w (while: %v)", context.Cause(limited), err)
 	}
+	outcome := unsettled
 	if err == nil {
-		c.settleDone(life, claim, res)
-		log.Info("chunk done", "rows", res.file.Rows, "bytes", res.file.Bytes, "reused", res.reused, "took", time.Since(began).Round(time.Millisecond))
+		outcome, err = c.settleDone(life, claim, res)
 	} else {
-		c.settleFailure(life, claim, err, log)
+		outcome = c.settleFailure(life, claim, err)
+	}
+	took := time.Since(began)
+	if n := c.Stats.ended(outcome); n != nil {
+		n.Add(1)
+		c.Ended(outcome, took)
+	}
+	switch outcome {
+	case Generated, Reused:
+		log.Info("chunk done", "rows", res.file.Rows, "bytes", res.file.Bytes, "reused", res.reused, "took", took.Round(time.Millisecond))
+	case Lost:
+		log.Warn("claim lost", "error", err)
+	}
+	if c.Trace != nil {
+		end(err, slog.String("exportd.outcome", string(outcome)), slog.Int64("exportd.rows", res.file.Rows), slog.Int64("exportd.bytes", res.file.Bytes))
 	}
 	if last := c.flights.remove(f); last && c.Finisher != nil {
 		c.Finisher.Check(claim.JobID)
 	}
 }
 
-func (c *Consumer) settleDone(ctx context.Context, claim *export.Claim, res result) {
+func (s *Stats) ended(o Outcome) *atomic.Int64 {
+	return map[Outcome]*atomic.Int64{
+		Generated: &s.Generated, Reused: &s.Reused, Retried: &s.Retried, GivenBack: &s.GivenBack, DeadLettered: &s.DeadLettered, Cancelled: &s.Cancelled, Lost: &s.LeasesLost,
+	}[o]
+}
+
+func (c *Consumer) settleDone(ctx context.Context, claim *export.Claim, res result) (Outcome, error) {
 	err := c.persist(ctx, "settle a chunk as done", func(ctx context.Context) error { return c.Store.Done(ctx, claim, res.file, res.reused) })
 	switch {
 	case err == nil && res.reused:
-		c.Stats.Reused.Add(1)
+		return Reused, nil
 	case err == nil:
 		c.Stats.Rows.Add(res.file.Rows)
 		c.Stats.Bytes.Add(res.file.Bytes)
+		return Generated, nil
 	case errors.Is(err, export.ErrStale):
-		c.Stats.LeasesLost.Add(1)
 		if !res.reused {
 			c.removeOrphan(ctx, claim, res.file)
 		}
-		return
+		return Lost, err
 	default:
-		return // the drain time is over; whoever takes over finds the announced object
+		return unsettled, err // the drain time is over; whoever takes over finds the announced object
 	}
-	c.Stats.Done.Add(1)
 }
 
 // settleFailure ends the claim of an attempt that failed, or was stopped.
-func (c *Consumer) settleFailure(ctx context.Context, claim *export.Claim, cause error, log interface {
-	Info(string, ...any)
-	Warn(string, ...any)
-}) {
-	why := export.FailureOf(cause)
+func (c *Consumer) settleFailure(ctx context.Context, claim *export.Claim, cause error) (outcome Outcome) {
+	why, log := export.FailureOf(cause), c.log(ctx)
 	var do func(context.Context) error
-	var count interface{ Add(int64) int64 }
 	switch {
 	case errors.Is(cause, export.ErrStale):
-		c.Stats.LeasesLost.Add(1)
-		log.Warn("claim lost", "error", cause)
-		return
+		return Lost
 	case errors.Is(cause, export.ErrEnding):
 		log.Info("chunk stopped: its job is ending")
-		count = &c.Stats.Cancelled
+		outcome = Cancelled
 		do = func(ctx context.Context) error { return c.Store.GiveBack(ctx, claim, endingFailure, 0) }
 	case errors.Is(cause, errDraining), errors.Is(cause, context.Canceled):
 		log.Info("chunk given back: the worker is shutting down")
-		count = &c.Stats.GivenBack
+		outcome = GivenBack
 		do = func(ctx context.Context) error { return c.Store.GiveBack(ctx, claim, drainFailure, 0) }
 	case why.Class == export.Outage && c.breaker.confirm(ctx, why.Dependency):
 		delay := export.Backoff(1, outageDelay, outageDelay)
 		log.Warn("chunk given back: a dependency is away", "dependency", why.Dependency, "error", cause, "delay", delay)
-		count = &c.Stats.GivenBack
+		outcome = GivenBack
 		do = func(ctx context.Context) error { return c.Store.GiveBack(ctx, claim, why, delay) }
 	case why.Class == export.Permanent || claim.Attempt >= c.MaxAttempts:
 		log.Warn("chunk dead-lettered", "code", why.Code, "class", why.Class, "error", cause)
-		count = &c.Stats.DeadLettered
+		outcome = DeadLettered
 		do = func(ctx context.Context) error { return c.Store.DeadLetter(ctx, claim, why) }
 	default:
 		delay := export.Backoff(claim.Attempt, c.RetryBase, c.RetryMax)
 		log.Warn("chunk failed, will be tried again", "code", why.Code, "error", cause, "delay", delay)
-		count = &c.Stats.Retried
+		outcome = Retried
 		do = func(ctx context.Context) error { return c.Store.Retry(ctx, claim, why, delay) }
 	}
-	if err := c.persist(ctx, "settle a chunk", do); err == nil {
-		count.Add(1)
+	switch err := c.persist(ctx, "settle a chunk", do); {
+	case err == nil:
 		c.Wake()
+		return outcome
+	case errors.Is(err, export.ErrStale):
+		return Lost
+	default:
+		return unsettled
 	}
 }
 

@@ -38,7 +38,10 @@ type Config struct {
 	Fallback     time.Duration
 	ReuseEnabled bool
 	ReuseWindow  int // days
-	Log          *slog.Logger
+	// Ended is told of every claim that ended here, and how long it took. May be nil; must not block.
+	Ended func(Outcome, time.Duration)
+	Trace export.StartSpan
+	Log   *slog.Logger
 }
 
 // Consumer works on chunks. Make one with New, run it once.
@@ -54,8 +57,9 @@ type Consumer struct {
 
 // Stats counts what the consumer did since its start.
 type Stats struct {
-	Done, Reused, Retried, GivenBack, DeadLettered, Cancelled, LeasesLost, Unreadable, Refused atomic.Int64
-	Rows, Bytes                                                                                atomic.Int64
+	Claimed, Generated, Reused, Retried, GivenBack, DeadLettered, Cancelled, LeasesLost atomic.Int64
+	Unreadable, Refused                                                                 atomic.Int64
+	Rows, Bytes                                                                         atomic.Int64
 }
 
 // errDraining is the cause with which chunks are stopped that did not end within the drain time.
@@ -68,6 +72,9 @@ func New(cfg Config) *Consumer {
 	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
 	if cfg.Wake == nil {
 		c.Wake = func() {}
+	}
+	if cfg.Ended == nil {
+		c.Ended = func(Outcome, time.Duration) {}
 	}
 	return c
 }
@@ -136,7 +143,7 @@ func (c *Consumer) workLoop(ctx, life context.Context) {
 			}
 			c.busy(func() { c.deliver(ctx, life, d) })
 		case d := <-c.debts:
-			c.busy(func() { c.chunk(ctx, life, d.Ref) })
+			c.busy(func() { c.chunk(ctx, life, hint{d.Ref, d.RequestID, d.Traceparent}) })
 		}
 	}
 }
@@ -159,13 +166,13 @@ func (c *Consumer) deliver(ctx, life context.Context, d Delivery) {
 	ref, err := export.ParseWorkMessage(m.Body)
 	if err != nil {
 		c.Stats.Unreadable.Add(1)
-		c.Log.Warn("park a message that is no chunk of ours", "reason", err, "bytes", len(m.Body))
+		c.Log.Warn("park a message that is no chunk of ours", "reason", err, "bytes", len(m.Body), "requestId", m.Headers[export.HeaderRequestID])
 		m.Headers = parkedHeaders(m.Headers, err.Error())
 		if c.persist(life, "park the message", func(ctx context.Context) error { return c.Store.ParkAsItCame(ctx, m) }) != nil {
 			return
 		}
 		c.Wake()
-	} else if !c.chunk(ctx, life, ref) {
+	} else if !c.chunk(ctx, life, hintOf(ref, m)) {
 		return
 	}
 	if err := d.Ack(); err != nil {
@@ -270,7 +277,7 @@ func (c *Consumer) persist(ctx context.Context, what string, do func(context.Con
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.Log.Warn(what, "error", err, "try", n)
+		c.log(ctx).Warn(what, "error", err, "try", n)
 		wait := time.NewTimer(export.Backoff(n, 100*time.Millisecond, 5*time.Second))
 		select {
 		case <-ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"exportd/export"
@@ -29,6 +30,9 @@ type Finisher struct {
 	basePath string
 	uri      func(key string) string
 	log      *slog.Logger
+
+	// Jobs that this process ended, by outcome.
+	Completed, Failed, Cancelled atomic.Int64
 
 	mu      sync.Mutex
 	waiting map[string]bool
@@ -114,6 +118,14 @@ func (f *Finisher) end(ctx context.Context, e export.Ending) error {
 	}
 	if err := f.store.End(ctx, e); err != nil {
 		return err
+	}
+	switch e.Outcome {
+	case export.Completed:
+		f.Completed.Add(1)
+	case export.Failed:
+		f.Failed.Add(1)
+	default:
+		f.Cancelled.Add(1)
 	}
 	f.log.Info("job ended", "jobId", e.JobID, "status", e.Outcome, "run", e.Run)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"exportd/export"
@@ -33,6 +34,9 @@ type Sweeper struct {
 	Interval  time.Duration
 	Retention time.Duration // of ended jobs; 0 keeps them
 	Log       *slog.Logger
+
+	// Expired counts leases that ran out, after which a run was owed again; Ended those whose chunk was ended instead.
+	Expired, Ended atomic.Int64
 
 	contact contact
 }
@@ -76,6 +80,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		n, err := s.Store.OweExpired(ctx)
 		errs = append(errs, err)
 		if n > 0 {
+			s.Expired.Add(n)
 			s.Log.Warn("leases ran out; their chunks are owed a run again", "chunks", n)
 			if s.Wake != nil {
 				s.Wake()
@@ -114,7 +119,8 @@ func (s *Sweeper) ended(e export.ExpiredClaim, err error) error {
 		return nil // its owner came back
 	}
 	if err == nil {
-		s.Log.Warn("a chunk ended because its worker was lost", "jobId", e.JobID, "chunkKey", e.ChunkKey(), "attempts", e.Attempts)
+		s.Ended.Add(1)
+		s.Log.Warn("a chunk ended because its worker was lost", "jobId", e.JobID, "chunkKey", e.ChunkKey(), "attempt", e.Attempts, "requestId", e.RequestID)
 		s.Finisher.Check(e.JobID)
 	}
 	return err

@@ -41,7 +41,7 @@ func (s *Store) OweExpired(ctx context.Context) (n int64, err error) {
 func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 	rows, err := s.pool.Query(ctx, `
 		select c.job_id, c.key, c.effective_date, c.claim_id::text, c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
-		       c.row_count, c.byte_count, c.sha256
+		       c.row_count, c.byte_count, c.sha256, j.request_id
 		from job_chunk c join job j on j.job_id = c.job_id
 		where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and (c.attempts >= $1 or j.ending is not null)
 		order by c.lease_until limit 100`, s.MaxAttempts)
@@ -53,7 +53,7 @@ func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 		var a export.Announced
 		var nrows, nbytes *int64
 		var sum *string
-		if err := row.Scan(&e.JobID, &e.Key, &day, &e.ID, &e.Attempts, &a.StartedAt, &a.UploadID, &a.ObjectKey, &nrows, &nbytes, &sum); err != nil {
+		if err := row.Scan(&e.JobID, &e.Key, &day, &e.ID, &e.Attempts, &a.StartedAt, &a.UploadID, &a.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID); err != nil {
 			return e, err
 		}
 		e.Date, a.ClaimID = export.DateOf(day), e.ID

@@ -25,5 +25,6 @@ type ExpiredClaim struct {
 	Ref
 	ID        string
 	Attempts  int
+	RequestID string
 	Announced *Announced // what it had announced; nil if nothing
 }
