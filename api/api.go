@@ -52,6 +52,7 @@ type Config struct {
 	Wake       func()             // called after a submission; may be nil, must not block
 	Check      func(jobID string) // called when a job may be ready to end; may be nil, must not block
 	Metrics    *prometheus.Registry
+	Trace      export.StartSpan
 	Log        *slog.Logger
 	Version    string
 	Timeouts   Timeouts
@@ -100,6 +101,7 @@ type API struct {
 // New makes the API. It registers its metrics in c.Metrics, once per registry.
 func New(c Config) *API {
 	a := NewProbes(c)
+	a.metrics.submissions(c.Metrics)
 	h := a.huma()
 	a.registerSubmit(h)
 	a.registerJob(h)

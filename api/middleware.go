@@ -10,37 +10,21 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/prometheus/client_golang/prometheus"
+
+	"exportd/export"
 )
 
-type metrics struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
-}
-
-func newMetrics(registry *prometheus.Registry) *metrics {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "exportd_http_requests_total", Help: "HTTP requests answered.",
-		}, []string{"route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "exportd_http_request_seconds", Help: "Time to answer HTTP requests.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-		}, []string{"route", "status"}),
-	}
-	registry.MustRegister(m.requests, m.seconds)
-	return m
-}
-
-// observe logs and counts the request once it is answered.
+// observe logs, counts and traces the request.
 func (a *API) observe(c *gin.Context) {
 	start := time.Now()
+	route := "unknown"
+	if c.FullPath() != "" {
+		route = c.Request.Method + " " + c.FullPath()
+	}
+	end := a.trace(c, route)
 	defer func() {
 		took := time.Since(start)
-		route, level := "unknown", slog.LevelInfo
-		if c.FullPath() != "" {
-			route = c.Request.Method + " " + c.FullPath()
-		}
+		level := slog.LevelInfo
 		switch c.FullPath() {
 		case healthPath, readyPath, metricsPath:
 			level = slog.LevelDebug
@@ -56,7 +40,11 @@ func (a *API) observe(c *gin.Context) {
 		if r.problem != "" {
 			attrs = append(attrs, slog.String("problem", r.problem))
 		}
+		if id := export.TraceID(r.traceparent); id != "" {
+			attrs = append(attrs, slog.String("traceId", id))
+		}
 		a.Log.LogAttrs(c.Request.Context(), level, "request", attrs...)
+		end(c.Writer.Status())
 	}()
 	c.Next()
 }

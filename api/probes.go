@@ -34,7 +34,7 @@ func (a *API) registerProbes() {
 		}
 		c.JSON(status, answer)
 	})
-	a.engine.GET(metricsPath, gin.WrapH(promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{})))
+	a.engine.GET(metricsPath, gin.WrapH(promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelError)})))
 }
 
 // readyAnswer says no more of a failure than that there is one: it is given to everybody.

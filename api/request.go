@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"exportd/export"
 )
 
 // request is what is known of the request being answered. It travels in the context.
@@ -70,11 +72,7 @@ func saneID(s string) bool {
 
 // traceparent returns s if it is a well-formed W3C traceparent, else nothing.
 func traceparent(s string) string {
-	const zeroTrace, zeroSpan = "00000000000000000000000000000000", "0000000000000000"
-	parts := strings.Split(s, "-")
-	if len(s) != 55 || len(parts) != 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 ||
-		parts[0] == "ff" || parts[1] == zeroTrace || parts[2] == zeroSpan ||
-		strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef-", r) }) {
+	if export.TraceID(s) == "" {
 		return ""
 	}
 	return s

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -62,12 +63,18 @@ func (a *API) submit(ctx context.Context, in *submitInput) (*submitOutput, error
 	// A client that leaves now must not undo half of it: from here the store has its own time.
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeouts.Submit)
 	defer cancel()
+	storing, traceparent, end := a.traceSubmission(storing, r.traceparent)
 	job, replayed, err := a.Store.Submit(storing, export.SubmitRequest{
-		Tenant: r.caller.tenant, Submission: submission, RequestID: r.id, Traceparent: r.traceparent,
+		Tenant: r.caller.tenant, Submission: submission, RequestID: r.id, Traceparent: traceparent,
 	})
+	if a.Trace != nil {
+		end(err, slog.String("exportd.job", job.ID), slog.Int("exportd.chunks", job.Total), slog.Bool("exportd.replayed", replayed))
+	}
 	if err != nil {
 		return nil, err
 	}
+	a.metrics.submission(replayed, job.Total)
+	a.Log.Info("job submitted", "jobId", job.ID, "chunks", job.Total, "replayed", replayed, "requestId", r.id, "tenant", r.caller.tenant)
 	if a.Wake != nil {
 		a.Wake()
 	}
