@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"exportd/api"
 	"exportd/broker"
@@ -21,6 +22,7 @@ type apiCommand struct {
 	S3       s3Config       `embed:""`
 	HTTP     httpConfig     `embed:""`
 	Lease    leaseConfig    `embed:""`
+	Stop     stopConfig     `embed:""`
 
 	StopWithStdin bool `flagonly:"" hidden:"" help:"Stop when standard input ends."`
 }
@@ -33,6 +35,7 @@ func (c *apiCommand) check(f *faults) {
 	c.S3.check(f)
 	c.HTTP.check(f)
 	c.Lease.check(f)
+	c.Stop.check(f)
 }
 
 func (c *apiCommand) run(ctx context.Context, p *process) error {
@@ -64,15 +67,19 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	metrics.relay(relay)
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
-		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Tokens: c.HTTP.tokens, Wake: wake(relay), Check: finisher.Check,
-		Queues:  queueDepths(c.Broker, p.log),
-		Checks:  checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
+		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Wake: wake(relay), Check: finisher.Check,
+		Queues: queueDepths(c.Broker, p.log),
+		Checks: checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
+		Tokens: c.HTTP.tokens, ThisHost: c.HTTP.anybody(), RateLimit: c.HTTP.RateLimit, Timeouts: api.Timeouts{Shutdown: c.Stop.requests()},
 		Metrics: metrics.Registry, Log: p.log, Version: buildVersion().version,
 	})
 	announce(p.stdout, listener)
 	p.log.Info("api started", "version", buildVersion().version, "addr", listener.Addr().String(), "database", c.Database.URL.redacted(), "bucket", c.S3.Bucket)
 	return server.Serve(ctx, listener)
 }
+
+// requests is the part of the drain time that requests in flight get; the rest is for the parts of the process that end after them.
+func (c stopConfig) requests() time.Duration { return max(c.Drain*4/5, time.Nanosecond) }
 
 // checks are the dependencies that /readyz names.
 func checks(store *db.Store, bucket *s3out.Store, b brokerConfig, broker func(context.Context) error) []api.Check {

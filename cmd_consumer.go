@@ -22,6 +22,7 @@ type consumerCommand struct {
 	HTTP     consumerHTTPConfig `embed:""`
 	Work     workConfig         `embed:""`
 	Lease    leaseConfig        `embed:""`
+	Stop     stopConfig         `embed:""`
 
 	StopWithStdin bool `flagonly:"" hidden:"" help:"Stop when standard input ends."`
 }
@@ -29,6 +30,7 @@ type consumerCommand struct {
 func (c *consumerCommand) check(f *faults) {
 	c.Work.check(f)
 	c.Lease.check(f)
+	c.Stop.check(f)
 	c.Database.check(f)
 	c.Database.checkPool(f, c.Work.Concurrency)
 	c.Source.check(f, c.Database.URL, c.Work.Concurrency)
@@ -74,7 +76,7 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 		Store: store, Source: source, Objects: objects{bucket}, Finisher: finisher, Wake: wake(relay),
 		Host: host, Version: buildVersion().version, BasePath: c.S3.BasePath, Concurrency: c.Work.Concurrency,
 		Lease: c.Lease.Lease, MaxAttempts: c.Lease.MaxAttempts, RetryBase: c.Lease.RetryBase, RetryMax: c.Lease.RetryMax,
-		ChunkTimeout: c.Work.ChunkTimeout, StallTimeout: c.Work.StallTimeout, DrainTimeout: c.Work.DrainTimeout, Fallback: c.Work.Fallback,
+		ChunkTimeout: c.Work.ChunkTimeout, StallTimeout: c.Work.StallTimeout, DrainTimeout: c.Stop.Drain, Fallback: c.Work.Fallback,
 		ReuseEnabled: c.Work.Reuse, ReuseWindow: c.Work.ReuseWindow, Log: p.log,
 	}
 	connected := func(context.Context) error { return nil }
@@ -101,7 +103,7 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 		metrics.consumer(worker)
 		probes := api.NewProbes(api.Config{
 			Checks:  append(checks(store, bucket, c.Broker, connected), api.Check{Name: "source", Check: source.Probe}),
-			Metrics: metrics.Registry, Log: p.log, Version: settings.Version,
+			Metrics: metrics.Registry, Log: p.log, Version: settings.Version, Stopping: ctx.Done(),
 		})
 		closing.background(ctx, "http", func(ctx context.Context) {
 			if err := probes.Serve(ctx, listener); err != nil {

@@ -22,6 +22,7 @@ type doctorCommand struct {
 	HTTP     httpConfig     `embed:""`
 	Work     workConfig     `embed:""`
 	Lease    leaseConfig    `embed:""`
+	Stop     stopConfig     `embed:""`
 
 	Role string `flagonly:"" default:"consumer" help:"Whose settings and rights to check: consumer or api."`
 
@@ -45,6 +46,7 @@ func (c *doctorCommand) check(f *faults) {
 		c.Source.check(f, c.Database.URL, concurrency)
 	}
 	c.Lease.check(f)
+	c.Stop.check(f)
 	c.Database.check(f)
 	c.Database.checkPool(f, concurrency)
 	c.Broker.check(f)

@@ -59,10 +59,14 @@ type workConfig struct {
 	Concurrency  int           `name:"concurrency" default:"8" help:"Chunks at a time."`
 	ChunkTimeout time.Duration `name:"chunk-timeout" default:"30m" help:"Hard limit of one attempt."`
 	StallTimeout time.Duration `name:"stall-timeout" default:"2m" help:"An attempt ends when no byte has moved for so long since its first row."`
-	DrainTimeout time.Duration `name:"drain-timeout" default:"25s" help:"Time from SIGTERM to exit; what is not done by then is given back."`
 	Fallback     time.Duration `name:"broker-fallback" default:"30s" help:"Chunks owed for longer than this are taken from the database, whatever the broker does; 0 is never."`
 	Reuse        bool          `name:"reuse-enabled" default:"true" help:"Answer a chunk by the file that an earlier one made, where the request allows it."`
 	ReuseWindow  int           `name:"reuse-window-days" default:"7" help:"Files of effective dates in the last so many days are always made anew."`
+}
+
+// stopConfig is read by every process that serves.
+type stopConfig struct {
+	Drain time.Duration `name:"drain-timeout" default:"25s" help:"Time from SIGTERM to exit: a consumer gives back the chunks that are not done by then, an api cuts off requests."`
 }
 
 // leaseConfig is read by every process that sweeps, and must be the same in all of them.
@@ -76,11 +80,12 @@ type leaseConfig struct {
 }
 
 type httpConfig struct {
-	Addr      string `name:"http-addr" default:"127.0.0.1:8080" help:"Address to serve, host:port; port 0 takes a free one."`
-	Tokens    string `name:"tokens-file" placeholder:"FILE" help:"Who may call: one tenant:role:sha256-of-token a line; roles submitter and operator. Without it only loopback is served."`
-	Auth      string `name:"auth" help:"none: serve any address without tokens, everyone is an operator."`
-	MaxChunks int    `name:"max-chunks" default:"10000" help:"Most chunks of a job."`
-	MaxBody   size   `name:"max-body" default:"8MiB" help:"Longest request body."`
+	Addr      string  `name:"http-addr" default:"127.0.0.1:8080" help:"Address to serve, host:port; port 0 takes a free one."`
+	Tokens    string  `name:"tokens-file" placeholder:"FILE" help:"Who may call: one tenant:role:sha256-of-token a line; roles submitter and operator. Without it only loopback is served."`
+	Auth      string  `name:"auth" help:"none: serve any address without tokens, everyone is an operator."`
+	MaxChunks int     `name:"max-chunks" default:"10000" help:"Most chunks of a job."`
+	MaxBody   size    `name:"max-body" default:"8MiB" help:"Longest request body."`
+	RateLimit float64 `name:"rate-limit" placeholder:"N" help:"Requests a second per token, or per address when there are no tokens; by default any number."`
 
 	tokens *api.Tokens // read from Tokens by check; nil without
 }

@@ -167,12 +167,13 @@ func (c *workConfig) check(f *faults) {
 	}
 	atLeast(f, "chunk-timeout", c.ChunkTimeout, time.Second)
 	atLeast(f, "stall-timeout", c.StallTimeout, time.Second)
-	atLeast(f, "drain-timeout", c.DrainTimeout, 0)
 	atLeast(f, "broker-fallback", c.Fallback, 0)
 	if c.ReuseWindow < 0 {
 		f.add("reuse-window-days", "is %d; it must be 0 or more", c.ReuseWindow)
 	}
 }
+
+func (c *stopConfig) check(f *faults) { atLeast(f, "drain-timeout", c.Drain, 0) }
 
 func (c *leaseConfig) check(f *faults) {
 	atLeast(f, "lease", c.Lease, minLease)
@@ -201,7 +202,7 @@ func (c *httpConfig) check(f *faults) {
 	switch {
 	case c.Tokens != "" && c.Auth == "none":
 		f.add("auth", "is none although there is EXPORTD_TOKENS_FILE; keep one of them")
-	case c.Tokens == "" && c.Auth == "" && !loopback(c.Addr):
+	case c.anybody() && !loopback(c.Addr):
 		f.add("http-addr", "is %q, which others can reach, and nobody would be asked who they are; set EXPORTD_TOKENS_FILE, or EXPORTD_AUTH=none if that is meant", c.Addr)
 	}
 	c.readTokens(f)
@@ -211,7 +212,13 @@ func (c *httpConfig) check(f *faults) {
 	if c.MaxBody < 1<<10 || c.MaxBody > 1<<30 {
 		f.add("max-body", "is %s; it must be from 1KiB to 1GiB", c.MaxBody)
 	}
+	if !(c.RateLimit >= 0 && c.RateLimit <= 1_000_000) {
+		f.add("rate-limit", "is %g; give requests a second, such as 50 or 0.5, or leave it out", c.RateLimit)
+	}
 }
+
+// anybody says whether only what reaches the address decides who may call.
+func (c *httpConfig) anybody() bool { return c.Tokens == "" && c.Auth == "" }
 
 func (c *httpConfig) readTokens(f *faults) {
 	if c.Tokens == "" {

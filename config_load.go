@@ -53,6 +53,7 @@ func load(args []string, stdout, stderr io.Writer, environ []string) (*loaded, i
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 120}),
 		collecting(f, time.Duration(0), "a duration with a unit, such as 30s or 5m"),
 		collecting(f, 0, "a whole number"),
+		collecting(f, 0.0, "a number"),
 		collecting(f, size(0), "a size, such as 8MiB or 500000"),
 		collectingBool(f),
 	)

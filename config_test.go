@@ -47,7 +47,7 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 		{"concurrency", c.Work.Concurrency, 8},
 		{"chunk timeout", c.Work.ChunkTimeout, 30 * time.Minute},
 		{"stall timeout", c.Work.StallTimeout, 2 * time.Minute},
-		{"drain", c.Work.DrainTimeout, 25 * time.Second},
+		{"drain", c.Stop.Drain, 25 * time.Second},
 		{"fallback", c.Work.Fallback, 30 * time.Second},
 		{"reuse", c.Work.Reuse, true},
 		{"reuse window", c.Work.ReuseWindow, 7},
@@ -71,7 +71,7 @@ func TestDefaultsAreThoseOfTheContract(t *testing.T) {
 		t.Fatal(out)
 	}
 	api := got.command.(*apiCommand)
-	if api.HTTP.Addr != "127.0.0.1:8080" || api.HTTP.MaxChunks != 10000 || api.HTTP.MaxBody != 8<<20 {
+	if api.HTTP.Addr != "127.0.0.1:8080" || api.HTTP.MaxChunks != 10000 || api.HTTP.MaxBody != 8<<20 || api.HTTP.RateLimit != 0 || api.Stop.Drain != 25*time.Second {
 		t.Errorf("got %+v", api.HTTP)
 	}
 }
@@ -180,6 +180,20 @@ func TestDispatchByDatabaseNeedsNoBroker(t *testing.T) {
 	c := loadConsumer(t, []string{"EXPORTD_DATABASE_URL=postgres://db/jobs", "EXPORTD_S3_BUCKET=files", "EXPORTD_DISPATCH=database"})
 	if c.Broker.used() {
 		t.Error("a broker would be used")
+	}
+}
+
+func TestRateLimitIsANumberOfRequests(t *testing.T) {
+	for given, want := range map[string]float64{"50": 50, "0.5": 0.5} {
+		got, _, out := loadForTest([]string{"api"}, enough("EXPORTD_RATE_LIMIT="+given))
+		if got == nil || got.command.(*apiCommand).HTTP.RateLimit != want {
+			t.Errorf("%s: %v %s", given, got, out)
+		}
+	}
+	for _, wrong := range []string{"-1", "NaN", "1e9", "10/s", "fast"} {
+		if got, _, out := loadForTest([]string{"api"}, enough("EXPORTD_RATE_LIMIT="+wrong)); got != nil || strings.Count(out, "\n  EXPORTD_RATE_LIMIT ") != 1 {
+			t.Errorf("%s: %s", wrong, out)
+		}
 	}
 }
 

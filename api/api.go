@@ -48,6 +48,9 @@ type Config struct {
 	Objects    objects
 	Queues     func(context.Context) []export.QueueDepth // nil: there is no broker
 	Tokens     *Tokens                                   // nil: everyone is an operator of the tenant "default"
+	ThisHost   bool                                      // answer only requests for localhost: a web page whose name points here is another site
+	RateLimit  float64                                   // requests a second of a token, or of an address without tokens; 0: no limit
+	Streams    Streams
 	Checks     []Check
 	Wake       func()             // called after a submission; may be nil, must not block
 	Check      func(jobID string) // called when a job may be ready to end; may be nil, must not block
@@ -55,7 +58,14 @@ type Config struct {
 	Trace      export.StartSpan
 	Log        *slog.Logger
 	Version    string
+	Stopping   <-chan struct{} // closed when the process begins to stop, for [NewProbes]; may be nil. Serve knows by itself
 	Timeouts   Timeouts
+}
+
+// Streams bounds the answers that are held open, events above all. Zero means the default in brackets.
+type Streams struct {
+	Client int // of one token or address [1000]
+	All    int // [5000]
 }
 
 // Timeouts bound a request. Zero means the default in brackets.
@@ -93,6 +103,7 @@ type API struct {
 	ready   *readiness
 	origin  *http.CrossOriginProtection
 	watches *watches
+	limits  *limiter
 	depths  depths
 	// stopping is closed when Serve begins to end: who waits for something answers then.
 	stopping chan struct{}
@@ -112,8 +123,7 @@ func New(c Config) *API {
 	a.registerEvents(h)
 	a.registerRedrive(h)
 	a.registerFleet(h)
-	documentProbes(h.OpenAPI())
-	a.serveOpenAPI(h.OpenAPI())
+	a.registerDocs(h.OpenAPI())
 	return a
 }
 
@@ -129,6 +139,7 @@ func NewProbes(c Config) *API {
 		ready:   &readiness{checks: c.Checks, timeout: c.Timeouts.Check, log: c.Log},
 		origin:  http.NewCrossOriginProtection(),
 		watches: newWatches(c),
+		limits:  newLimiter(c),
 
 		stopping: make(chan struct{}),
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// chunkView is a chunk as its job's owner sees it.
-type chunkView struct {
+// ChunkView is a chunk as its job's owner sees it; exported as [JobView] is.
+type ChunkView struct {
 	_ struct{} `additionalProperties:"true"`
 
 	ChunkKey      string  `json:"chunkKey" example:"key=ABC:date=20250215" doc:"Its name within the job. In a path it is percent-encoded, once."`
@@ -46,12 +46,12 @@ type attemptView struct {
 }
 
 type chunkDetails struct {
-	chunkView
+	ChunkView
 	Attempts []attemptView `json:"attempts" nullable:"false" doc:"Oldest first."`
 }
 
-func (a *API) chunkView(c export.ChunkView) chunkView {
-	v := chunkView{
+func (a *API) chunkView(c export.ChunkView) ChunkView {
+	v := ChunkView{
 		ChunkKey: c.ChunkKey(), Key: c.Key, EffectiveDate: c.Date.String(), Status: string(c.Status), AttemptCount: c.Attempts,
 		NextRetryAt: maybeStamp(c.NextRetryAt), StartedAt: maybeStamp(c.StartedAt), CompletedAt: maybeStamp(c.CompletedAt),
 		Reused: c.Reused, Superseded: c.Superseded, ErrorCode: maybe(c.ErrorCode), ErrorMessage: maybe(c.Error),
@@ -116,7 +116,7 @@ func validChunkKey(s string) bool {
 type chunkList struct {
 	_ struct{} `additionalProperties:"true"`
 
-	Chunks     []chunkView `json:"chunks" nullable:"false"`
+	Chunks     []ChunkView `json:"chunks" nullable:"false"`
 	NextCursor *string     `json:"nextCursor" doc:"Of the next page; null on the last one."`
 }
 
@@ -133,14 +133,16 @@ func (a *API) registerChunks(h huma.API) {
 	register(a, h, huma.Operation{
 		OperationID: "listChunks", Method: http.MethodGet, Path: "/jobs/{jobId}/chunks", Tags: []string{"chunks"},
 		Summary:                      "List the chunks of a job, by chunk key",
+		Description:                  "Page by page nothing is skipped or repeated while chunks change.",
 		RejectUnknownQueryParameters: true,
-		Responses:                    responses(http.StatusOK, "A page of chunks").problems(kindBadRequest, kindUnauthorized, kindNotFound, kindUnavailable),
+		Responses:                    responses(http.StatusOK, "A page of chunks").problems(kindBadRequest, kindNotFound, kindUnavailable),
 	}, a.chunks)
 	register(a, h, huma.Operation{
 		OperationID: "getChunk", Method: http.MethodGet, Path: "/jobs/{jobId}/chunks/{chunkKey}", Tags: []string{"chunks"},
 		Summary:            "Show a chunk with its attempts",
+		Description:        "Attempts that ended, and the one that runs. Operators see the worker of each.",
 		SkipValidateParams: true,
-		Responses:          responses(http.StatusOK, "The chunk").problems(kindUnauthorized, kindNotFound, kindUnavailable),
+		Responses:          responses(http.StatusOK, "The chunk").problems(kindNotFound, kindUnavailable),
 	}, a.chunk)
 }
 
@@ -155,7 +157,7 @@ func (a *API) chunks(ctx context.Context, in *chunksInput) (*chunksOutput, error
 	if err != nil {
 		return nil, err
 	}
-	out := &chunksOutput{Body: chunkList{Chunks: make([]chunkView, len(chunks))}}
+	out := &chunksOutput{Body: chunkList{Chunks: make([]ChunkView, len(chunks))}}
 	for i, c := range chunks {
 		out.Body.Chunks[i] = a.chunkView(c)
 	}
@@ -170,7 +172,7 @@ func (a *API) chunk(ctx context.Context, in *chunkInput) (*chunkOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &chunkOutput{Body: chunkDetails{chunkView: a.chunkView(chunk), Attempts: make([]attemptView, len(attempts))}}
+	out := &chunkOutput{Body: chunkDetails{ChunkView: a.chunkView(chunk), Attempts: make([]attemptView, len(attempts))}}
 	for i, t := range attempts {
 		v := attemptView{Number: t.Number, Started: maybeStamp(t.StartedAt), Ended: maybeStamp(t.EndedAt), Outcome: t.Outcome, ErrorCode: maybe(t.ErrorCode), Error: maybe(t.Error)}
 		if requestOf(ctx).caller.operator {

@@ -26,11 +26,13 @@ func (a *API) registerEvents(h huma.API) {
 	h.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "watchJob", Method: http.MethodGet, Path: "/jobs/{jobId}/events", Tags: []string{"jobs"},
 		Summary: "Watch a job: server-sent events",
+		Description: "The data of each event is the job as the call getJob shows it. A stream that breaks off without the event end is to be opened again: " +
+			"clients for server-sent events do so by themselves.",
 		Parameters: []*huma.Param{pathParam("jobId", "J20260102_000123"), {
 			Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Example: "1-IN_PROGRESS",
 			Description: "The id of the last event seen: the job's run and its state, good for ever.",
 		}},
-		Responses: docs.problems(kindUnauthorized, kindNotFound, kindUnavailable),
+		Responses: docs.problems(kindNotFound, kindUnavailable),
 	})
 }
 
@@ -42,6 +44,12 @@ func (a *API) events(c *gin.Context) {
 		a.fail(c, err)
 		return
 	}
+	release, err := a.limits.hold(requestOf(ctx).client)
+	if err != nil {
+		a.fail(c, err)
+		return
+	}
+	defer release()
 	changes, leave := a.watches.join(job.ID)
 	defer leave()
 	if job, err = a.findJob(ctx, job.ID); err != nil { // again, having joined: nothing is missed in between

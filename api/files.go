@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"path"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -63,8 +62,35 @@ func (a *API) files(ctx context.Context, tenant, id string) ([]fileView, error) 
 
 // linkView is a link to a file.
 type linkView struct {
+	_ struct{} `additionalProperties:"true"`
+
 	URL       string `json:"url" format:"uri" doc:"Anyone who has it may download the file: keep it secret."`
 	ExpiresAt string `json:"expiresAt" format:"date-time" example:"2026-01-02T10:15:00.000Z"`
+}
+
+// manifestView documents what the manifest's object holds.
+type manifestView struct {
+	_ struct{} `additionalProperties:"true"`
+
+	JobID   string              `json:"jobId" example:"J20260102_000123"`
+	Run     int                 `json:"run" example:"1" doc:"Counts the re-drives."`
+	Outcome string              `json:"outcome" enum:"COMPLETED,FAILED,CANCELLED"`
+	Chunks  []manifestChunkView `json:"chunks" nullable:"false"`
+}
+
+type manifestChunkView struct {
+	_ struct{} `additionalProperties:"true"`
+
+	Key           string `json:"key" example:"ABC"`
+	EffectiveDate string `json:"effectiveDate" example:"20250215"`
+	Status        string `json:"status" enum:"DONE,DLQ,CANCELLED"`
+	S3Path        string `json:"s3Path,omitempty" example:"s3://bucket/exports/2025/02/15/ABC_20250215.csv"`
+	RowCount      int64  `json:"rowCount,omitempty" example:"10000"`
+	ByteCount     int64  `json:"byteCount,omitempty" example:"1140000"`
+	SHA256        string `json:"sha256,omitempty" example:"5d41402abc4b2a76b9719d911017c592ae3f1c0d8f3b0d2a5d41402abc4b2a76"`
+	Reused        bool   `json:"reused"`
+	ErrorCode     string `json:"errorCode,omitempty" example:"SQL_22012"`
+	Error         string `json:"error,omitempty" example:"division by zero"`
 }
 
 func (a *API) registerFiles(h huma.API) {
@@ -72,24 +98,24 @@ func (a *API) registerFiles(h huma.API) {
 	routes.GET("/jobs/:jobId/files/:chunkKey", a.file)
 	routes.GET("/jobs/:jobId/manifest", a.manifest)
 
-	link := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[linkView](), true, "Link")
 	docs := responses(http.StatusOK, "A link, when Accept is application/json", http.StatusTemporaryRedirect, "To the file itself")
-	docs["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: link}}
-	docs["307"].Headers = map[string]*huma.Param{"Location": {Schema: &huma.Schema{Type: huma.TypeString, Format: "uri"}}}
+	docs["200"].Content = content(jsonMedia, schemaOf[linkView](h.OpenAPI()))
+	docs["307"].Headers = headers("Location", &huma.Schema{Type: huma.TypeString, Format: "uri"})
 	h.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "downloadFile", Method: http.MethodGet, Path: "/jobs/{jobId}/files/{chunkKey}", Tags: []string{"files"},
-		Summary:    "Download the file of a chunk",
-		Parameters: []*huma.Param{pathParam("jobId", "J20260102_000123"), pathParam("chunkKey", "key=ABC:date=20250215")},
-		Responses:  docs.problems(kindUnauthorized, kindNotFound, kindEnded, kindUnavailable),
+		Summary:     "Download the file of a chunk",
+		Description: "The link is good for a quarter of an hour and can be used without a token. 409 while the chunk is not DONE.",
+		Parameters:  []*huma.Param{pathParam("jobId", "J20260102_000123"), pathParam("chunkKey", "key=ABC:date=20250215")},
+		Responses:   docs.problems(kindNotFound, kindEnded, kindUnavailable),
 	})
 	docs = responses(http.StatusOK, "The manifest")
-	docs["200"].Content = map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}}}
+	docs["200"].Content = content(jsonMedia, schemaOf[manifestView](h.OpenAPI()))
 	h.OpenAPI().AddOperation(&huma.Operation{
 		OperationID: "getManifest", Method: http.MethodGet, Path: "/jobs/{jobId}/manifest", Tags: []string{"files"},
 		Summary:     "The manifest of an ended job",
-		Description: "Job, outcome, and per chunk its key, date, path, rows, bytes, checksum or error.",
+		Description: "The object that lies beside the files: what became of each chunk. 409 before the job has ended.",
 		Parameters:  []*huma.Param{pathParam("jobId", "J20260102_000123")},
-		Responses:   docs.problems(kindUnauthorized, kindNotFound, kindEnded, kindUnavailable),
+		Responses:   docs.problems(kindNotFound, kindEnded, kindUnavailable),
 	})
 }
 

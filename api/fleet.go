@@ -25,6 +25,8 @@ type queueView struct {
 
 type queuesOutput struct {
 	Body struct {
+		_ struct{} `additionalProperties:"true"`
+
 		Queues []queueView `json:"queues" nullable:"false" doc:"Empty when chunks are dispatched without a broker."`
 	}
 }
@@ -44,6 +46,8 @@ type workerView struct {
 }
 
 type workerChunkView struct {
+	_ struct{} `additionalProperties:"true"`
+
 	JobID     string `json:"jobId" example:"J20260102_000123"`
 	ChunkKey  string `json:"chunkKey" example:"key=ABC:date=20250215"`
 	StartedAt string `json:"startedAt" format:"date-time"`
@@ -51,6 +55,8 @@ type workerChunkView struct {
 
 type workersOutput struct {
 	Body struct {
+		_ struct{} `additionalProperties:"true"`
+
 		Workers []workerView `json:"workers" nullable:"false"`
 	}
 }
@@ -58,13 +64,15 @@ type workersOutput struct {
 func (a *API) registerFleet(h huma.API) {
 	register(a, h, huma.Operation{
 		OperationID: "listQueues", Method: http.MethodGet, Path: "/queues", Tags: []string{"operators"},
-		Summary:   "Depths of the queues, for operators",
-		Responses: responses(http.StatusOK, "The queues").problems(kindUnauthorized, kindForbidden),
+		Summary:     "Depths of the queues, for operators",
+		Description: "As the broker tells them, at most a second ago. Messages are hints: what has to run is in the database.",
+		Responses:   responses(http.StatusOK, "The queues").problems(),
 	}, a.queues)
 	register(a, h, huma.Operation{
 		OperationID: "listWorkers", Method: http.MethodGet, Path: "/workers", Tags: []string{"operators"},
-		Summary:   "The live fleet, for operators",
-		Responses: responses(http.StatusOK, "The workers").problems(kindUnauthorized, kindForbidden, kindUnavailable),
+		Summary:     "The live fleet, for operators",
+		Description: "Consumers whose heartbeat was seen of late, and what each has in hand.",
+		Responses:   responses(http.StatusOK, "The workers").problems(kindUnavailable),
 	}, a.workers)
 }
 
@@ -121,7 +129,7 @@ func (a *API) workers(ctx context.Context, _ *struct{}) (*workersOutput, error) 
 			StartedAt: stamp(w.StartedAt), LastHeartbeat: stamp(w.HeartbeatAt), Chunks: make([]workerChunkView, len(w.Chunks)),
 		}
 		for j, c := range w.Chunks {
-			v.Chunks[j] = workerChunkView{c.JobID, c.ChunkKey, stamp(c.StartedAt)}
+			v.Chunks[j] = workerChunkView{JobID: c.JobID, ChunkKey: c.ChunkKey, StartedAt: stamp(c.StartedAt)}
 		}
 		out.Body.Workers[i] = v
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// jobView is a job as its owner sees it.
-type jobView struct {
+// JobView is a job as its owner sees it. Exported because huma leaves out embedded structs that are not.
+type JobView struct {
 	_ struct{} `additionalProperties:"true"`
 
 	JobID     string `json:"jobId" example:"J20260102_000123"`
@@ -41,8 +41,8 @@ type jobView struct {
 	CompletedAt    *string `json:"completedAt" format:"date-time"`
 }
 
-func (a *API) jobView(j export.Job) jobView {
-	v := jobView{
+func (a *API) jobView(j export.Job) JobView {
+	v := JobView{
 		JobID: j.ID, Status: string(j.Status), Total: j.Total,
 		Pending: j.Pending, Running: j.Running, Retrying: j.Retrying, Done: j.Done, Failed: j.Failed, Cancelled: j.Cancelled,
 		FilesGenerated: j.FilesGenerated, FilesReused: j.FilesReused, RowCount: j.RowCount, ByteCount: j.ByteCount,
@@ -75,7 +75,7 @@ type jobInput struct {
 
 // jobDetails is a job, with its files if asked for.
 type jobDetails struct {
-	jobView
+	JobView
 	DataContent *[]fileView `json:"dataContent,omitempty" doc:"The files of the chunks done, up to 10 000."`
 }
 
@@ -90,11 +90,12 @@ type jobOutput struct {
 func (a *API) registerJob(h huma.API) {
 	register(a, h, huma.Operation{
 		OperationID: "getJob", Method: http.MethodGet, Path: "/jobs/{jobId}", Tags: []string{"jobs"},
-		Summary: "Show a job",
+		Summary:     "Show a job",
+		Description: "Ask again with the ETag, or have the answer held by Prefer: wait, or watch the events.",
 		Responses: responses(
 			http.StatusOK, "The job",
 			http.StatusNotModified, "Nothing changed since the answer with that ETag",
-		).problems(kindBadRequest, kindUnauthorized, kindNotFound, kindUnavailable),
+		).problems(kindBadRequest, kindNotFound, kindUnavailable),
 	}, a.job)
 }
 
@@ -105,12 +106,17 @@ func (a *API) job(ctx context.Context, in *jobInput) (*jobOutput, error) {
 	}
 	out := &jobOutput{Status: http.StatusOK, CacheControl: "private, no-cache"}
 	if seconds := preferredWait(in.Prefer); seconds > 0 {
+		release, err := a.limits.hold(requestOf(ctx).client)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 		out.Applied = "wait=" + strconv.Itoa(seconds)
 		if job, err = a.changed(ctx, job, time.Duration(seconds)*time.Second); err != nil {
 			return nil, err
 		}
 	}
-	out.Body.jobView = a.jobView(job)
+	out.Body.JobView = a.jobView(job)
 	if in.Include == "files" {
 		files, err := a.files(ctx, requestOf(ctx).caller.sees(), job.ID)
 		if err != nil {

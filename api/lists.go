@@ -125,7 +125,7 @@ func parseCursor(cursor string, kind byte) string {
 type jobList struct {
 	_ struct{} `additionalProperties:"true"`
 
-	Jobs       []jobView `json:"jobs" nullable:"false"`
+	Jobs       []JobView `json:"jobs" nullable:"false"`
 	NextCursor *string   `json:"nextCursor" doc:"Of the next page; null on the last one."`
 }
 
@@ -135,8 +135,9 @@ func (a *API) registerList(h huma.API) {
 	register(a, h, huma.Operation{
 		OperationID: "listJobs", Method: http.MethodGet, Path: "/jobs", Tags: []string{"jobs"},
 		Summary:                      "List jobs, newest first",
+		Description:                  "A submitter sees its tenant's jobs, an operator all. Page by page nothing is skipped or repeated while jobs change.",
 		RejectUnknownQueryParameters: true,
-		Responses:                    responses(http.StatusOK, "A page of jobs").problems(kindBadRequest, kindUnauthorized, kindForbidden, kindUnavailable),
+		Responses:                    responses(http.StatusOK, "A page of jobs").problems(kindBadRequest, kindUnavailable),
 	}, a.list)
 }
 
@@ -146,7 +147,7 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	if who.operator {
 		in.filter.Tenant = in.Tenant
 		if in.Tenant != "" && !tenantName.MatchString(in.Tenant) {
-			return &listOutput{Body: jobList{Jobs: []jobView{}}}, nil // nobody has that name
+			return &listOutput{Body: jobList{Jobs: []JobView{}}}, nil // nobody has that name
 		}
 	} else if in.Tenant != "" && in.Tenant != who.tenant {
 		return nil, errNotOperator
@@ -157,7 +158,7 @@ func (a *API) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &listOutput{Body: jobList{Jobs: make([]jobView, len(jobs)), NextCursor: placeCursor(next)}}
+	out := &listOutput{Body: jobList{Jobs: make([]JobView, len(jobs)), NextCursor: placeCursor(next)}}
 	for i, j := range jobs {
 		out.Body.Jobs[i] = a.jobView(j)
 	}

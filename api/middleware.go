@@ -70,20 +70,22 @@ func (a *API) recoverPanic(c *gin.Context) {
 	c.Next()
 }
 
-// authenticate finds the caller.
+// authenticate finds the caller, and refuses it when it asks too often.
 func (a *API) authenticate(c *gin.Context) {
 	r := requestOf(c.Request.Context())
 	if a.Tokens == nil {
 		r.caller = caller{tenant: "default", operator: true}
-		c.Next()
+		a.limit(c, address(c.Request))
 		return
 	}
 	scheme, token, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 	who, ok := a.Tokens.find(strings.TrimSpace(token))
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		a.fail(c, errNoToken)
+		if a.limit(c, address(c.Request)) { // guesses are counted too
+			a.fail(c, errNoToken)
+		}
 		return
 	}
 	r.caller = who
-	c.Next()
+	a.limit(c, who.token)
 }

@@ -2,19 +2,19 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
 	"reflect"
 	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/gin-gonic/gin"
 )
+
+const jsonMedia = "application/json"
 
 func humaConfig(version string) huma.Config {
 	c := huma.DefaultConfig("exportd", version)
-	c.Info.Description = "Exports of (key, effective date) chunks as CSV files in a bucket."
+	c.Info.Description = "Exports of (key, effective date) chunks as CSV files in a bucket. Errors are problems by RFC 9457: their type is stable, and errors " +
+		"names each bad field by JSON pointer. Every answer carries X-Request-Id. Answers may gain fields."
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", "", nil
 	c.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", func(t reflect.Type, hint string) string {
 		name := huma.DefaultSchemaNamer(t, hint)
@@ -22,30 +22,24 @@ func humaConfig(version string) huma.Config {
 	})
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	c.Security = []map[string][]string{{"token": {}}}
+	c.Servers = []*huma.Server{{URL: "/"}}
+	c.Tags = []*huma.Tag{
+		{Name: "jobs", Description: "Submit jobs, look at them, give them orders."},
+		{Name: "chunks", Description: "The parts of a job: one key on one effective date each."},
+		{Name: "files", Description: "What came out."},
+		{Name: "operators", Description: "The system behind it."},
+		{Name: "service", Description: "The process itself. These calls need no token."},
+	}
 	return c
 }
 
-// serveOpenAPI takes the document as it stands, after the last operation.
-func (a *API) serveOpenAPI(spec *huma.OpenAPI) {
-	body, err := json.Marshal(spec)
-	if err != nil {
-		panic(fmt.Sprintf("encode openapi: %v", err))
-	}
-	a.engine.GET("/openapi.json", func(c *gin.Context) { c.Data(http.StatusOK, "application/json; charset=utf-8", body) })
+// schemaOf documents a type that huma does not come across by itself.
+func schemaOf[T any](spec *huma.OpenAPI) *huma.Schema {
+	return spec.Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
 }
 
-// documentProbes adds what is served beside the operations, and needs no token.
-func documentProbes(spec *huma.OpenAPI) {
-	for _, p := range []struct{ path, id, summary, media string }{
-		{healthPath, "getHealth", "Is the process alive (asks no dependency)", "application/json"},
-		{readyPath, "getReadiness", "Can it work: each dependency by name; 503 when one is down", "application/json"},
-		{metricsPath, "getMetrics", "Prometheus metrics", "text/plain"},
-	} {
-		spec.AddOperation(&huma.Operation{
-			OperationID: p.id, Method: http.MethodGet, Path: p.path, Summary: p.summary, Tags: []string{"probes"}, Security: []map[string][]string{{}},
-			Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{p.media: {}}}},
-		})
-	}
+func content(media string, schema *huma.Schema) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{media: {Schema: schema}}
 }
 
 type responseDocs map[string]*huma.Response
@@ -59,14 +53,34 @@ func responses(pairs ...any) responseDocs {
 	return docs
 }
 
+// problems documents errors: the given ones and those that any call may end with.
 func (docs responseDocs) problems(kinds ...kind) map[string]*huma.Response {
-	for _, k := range append(kinds, kindInternal) {
-		docs[strconv.Itoa(k.status)] = &huma.Response{
-			Description: k.title,
-			Content:     map[string]*huma.MediaType{problemMedia: {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}},
+	for _, k := range append(kinds, kindUnauthorized, kindForbidden, kindTooMany, kindInternal) {
+		doc := problemDoc(k)
+		if other := docs[strconv.Itoa(k.status)]; other != nil {
+			doc.Description = other.Description + "; or: " + doc.Description
 		}
+		docs[strconv.Itoa(k.status)] = doc
 	}
 	return docs
+}
+
+func problemDoc(k kind) *huma.Response {
+	doc := &huma.Response{
+		Description: k.title,
+		Content:     map[string]*huma.MediaType{problemMedia: {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}}},
+	}
+	switch k {
+	case kindTooMany, kindUnavailable:
+		doc.Headers = headers("Retry-After", &huma.Schema{Type: huma.TypeInteger, Description: "Seconds to wait before the next try."})
+	case kindUnauthorized:
+		doc.Headers = headers("WWW-Authenticate", &huma.Schema{Type: huma.TypeString})
+	}
+	return doc
+}
+
+func headers(name string, schema *huma.Schema) map[string]*huma.Param {
+	return map[string]*huma.Param{name: {Schema: schema}}
 }
 
 // submissionBody documents what export.DecodeSubmission reads; a test keeps the two together.
@@ -104,10 +118,13 @@ const submissionExample = `{
 }`
 
 func submissionDoc(h huma.API) *huma.RequestBody {
-	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[submissionBody](), true, "Submission")
+	return jsonBody(schemaOf[submissionBody](h.OpenAPI()), submissionExample)
+}
+
+// jsonBody documents a body that huma does not read.
+func jsonBody(schema *huma.Schema, example string) *huma.RequestBody {
 	return &huma.RequestBody{
-		Required: true,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema, Example: json.RawMessage(submissionExample)}},
+		Required: true, Content: map[string]*huma.MediaType{jsonMedia: {Schema: schema, Example: json.RawMessage(example)}},
 	}
 }
 

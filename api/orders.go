@@ -15,7 +15,7 @@ type orderInput struct {
 
 type cancelOutput struct {
 	RetryAfter int `header:"Retry-After" example:"1" doc:"Seconds to wait before the next look at the job."`
-	Body       jobView
+	Body       JobView
 }
 
 // redrivenView says what a re-drive did.
@@ -38,16 +38,15 @@ func (a *API) registerOrders(h huma.API) {
 		Description:        "What has not started is cancelled at once, what runs is stopped within seconds; until then the job is CANCELLING. Repeating it is no error.",
 		DefaultStatus:      http.StatusAccepted,
 		SkipValidateParams: true,
-		Responses: responses(http.StatusAccepted, "The job is ending, or was cancelled before").problems(
-			kindUnauthorized, kindForbidden, kindNotFound, kindEnded, kindUnavailable),
+		Responses:          responses(http.StatusAccepted, "The job is ending, or was cancelled before").problems(kindNotFound, kindEnded, kindUnavailable),
 	}, a.cancel)
 	register(a, h, huma.Operation{
 		OperationID: "redriveJob", Method: http.MethodPost, Path: "/jobs/{jobId}/redrive", Tags: []string{"jobs"},
 		Summary:            "Try the dead-lettered and cancelled chunks of an ended job again",
+		Description:        "Of a job that is FAILED or CANCELLED. It goes on IN_PROGRESS, and those chunks have all their attempts again.",
 		DefaultStatus:      http.StatusAccepted,
 		SkipValidateParams: true,
-		Responses: responses(http.StatusAccepted, "The chunks will run").problems(
-			kindUnauthorized, kindForbidden, kindNotFound, kindEnded, kindUnavailable),
+		Responses:          responses(http.StatusAccepted, "The chunks will run").problems(kindNotFound, kindEnded, kindUnavailable),
 	}, a.redrive)
 }
 

@@ -27,7 +27,7 @@ type Check struct {
 func (a *API) registerProbes() {
 	a.engine.GET(healthPath, func(c *gin.Context) { c.JSON(http.StatusOK, gin.H{"status": "ok"}) })
 	a.engine.GET(readyPath, func(c *gin.Context) {
-		answer := a.ready.look()
+		answer := a.readiness()
 		status := http.StatusOK
 		if answer.Status != "ready" {
 			status = http.StatusServiceUnavailable
@@ -35,6 +35,17 @@ func (a *API) registerProbes() {
 		c.JSON(status, answer)
 	})
 	a.engine.GET(metricsPath, gin.WrapH(promhttp.HandlerFor(a.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(a.Log.Handler(), slog.LevelError)})))
+}
+
+// readiness is not asked of the dependencies once the process is stopping: nobody should send it anything more.
+func (a *API) readiness() readyAnswer {
+	select {
+	case <-a.stopping:
+	case <-a.Stopping:
+	default:
+		return a.ready.look()
+	}
+	return readyAnswer{Status: "stopping", Checks: map[string]string{}}
 }
 
 // readyAnswer says no more of a failure than that there is one: it is given to everybody.

@@ -29,6 +29,8 @@ type problem struct {
 
 // fault is one thing wrong with a request: a place in the body, a header or a parameter.
 type fault struct {
+	_ struct{} `additionalProperties:"true"`
+
 	Pointer   *string `json:"pointer,omitempty" example:"/items/0/effectiveDates/1" doc:"JSON pointer into the body; empty means the body as a whole."`
 	Header    string  `json:"header,omitempty"`
 	Parameter string  `json:"parameter,omitempty"`
@@ -63,9 +65,18 @@ var (
 	kindMediaType     = kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body must be JSON"}
 	kindTooManyChunks = kind{"too-many-chunks", http.StatusUnprocessableEntity, "The job has too many chunks"}
 	kindMismatch      = kind{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used with another request"}
+	kindTooMany       = kind{"too-many-requests", http.StatusTooManyRequests, "The client asks for too much at once"}
 	kindUnavailable   = kind{"unavailable", http.StatusServiceUnavailable, "Not available at the moment"}
 	kindInternal      = kind{"internal", http.StatusInternalServerError, "Something went wrong on our side"}
 )
+
+// kinds is the table, for those who read about it.
+var kinds = []kind{
+	kindBadRequest, kindValidation, kindUnauthorized, kindForbidden, kindNotFound, kindNoMethod, kindTimeout, kindEnded, kindTooLarge, kindMediaType,
+	kindTooManyChunks, kindMismatch, kindTooMany, kindInternal, kindUnavailable,
+}
+
+func (k kind) problemType() string { return "/problems/" + k.name }
 
 // Errors of this package, told apart by identity.
 var (
@@ -73,6 +84,7 @@ var (
 	errNoMethod    = errors.New("see the header Allow")
 	errNoToken     = errors.New("send a valid token: Authorization: Bearer <token>")
 	errCrossOrigin = errors.New("a browser sent this request for another site")
+	errOtherHost   = errors.New("this server answers requests for localhost only, and Host names another; to serve others start it with EXPORTD_TOKENS_FILE, or with EXPORTD_AUTH=none")
 	errSlowBody    = errors.New("the body did not arrive in time")
 	errBrokenBody  = errors.New("the body ended early or was not sent as HTTP demands")
 	errTooLarge    = errors.New("the body is larger than allowed")
@@ -94,6 +106,7 @@ var table = []struct {
 	{errNoMethod, kindNoMethod, "", nil},
 	{errNoToken, kindUnauthorized, "", http.Header{"Www-Authenticate": {`Bearer realm="exportd"`}}},
 	{errCrossOrigin, kindForbidden, "", nil},
+	{errOtherHost, kindForbidden, "", nil},
 	{errNotOperator, kindForbidden, "", nil},
 	{errNotDone, kindEnded, "", nil},
 	{errNotEnded, kindEnded, "", nil},
@@ -147,7 +160,7 @@ func problemOf(err error) *problem {
 }
 
 func newProblem(k kind, detail string) *problem {
-	return &problem{Type: "/problems/" + k.name, Title: k.title, Status: k.status, Detail: detail}
+	return &problem{Type: k.problemType(), Title: k.title, Status: k.status, Detail: detail}
 }
 
 func invalidProblem(invalid *export.Invalid) *problem {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -62,13 +61,9 @@ func (a *API) registerRedrive(h huma.API) {
 		Summary:       "Re-drive every job that matches a filter",
 		Description:   "Like a re-drive of each job; {} matches all that have ended FAILED or CANCELLED. One call reaches 1000 jobs.",
 		DefaultStatus: http.StatusAccepted,
-		Responses: responses(http.StatusAccepted, "The chunks will run").problems(
-			kindValidation, kindUnauthorized, kindForbidden, kindTimeout, kindTooLarge, kindMediaType, kindUnavailable),
+		Responses:     responses(http.StatusAccepted, "The chunks will run").problems(kindValidation, kindTimeout, kindTooLarge, kindMediaType, kindUnavailable),
 	}, a.redriveAll)
-	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[redriveBody](), true, "Redrive")
-	h.OpenAPI().Paths["/redrive"].Post.RequestBody = &huma.RequestBody{
-		Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema, Example: json.RawMessage(redriveExample)}},
-	}
+	h.OpenAPI().Paths["/redrive"].Post.RequestBody = jsonBody(schemaOf[redriveBody](h.OpenAPI()), redriveExample)
 }
 
 func (a *API) redriveAll(ctx context.Context, in *redriveAllInput) (*redriveAllOutput, error) {

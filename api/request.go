@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -18,12 +20,14 @@ type request struct {
 	id          string
 	traceparent string // well-formed, or empty
 	caller      caller // set by authenticate
+	client      string // set by limit: who is counted
 	problem     string // the kind of the problem that was answered, for the log
 }
 
 type caller struct {
 	tenant   string
 	operator bool
+	token    string // the token's hash; empty without tokens
 }
 
 // sees is the tenant whose jobs the caller may see; empty means any.
@@ -93,15 +97,31 @@ func (a *API) guard(c *gin.Context) {
 	h := c.Writer.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	if c.Request.ContentLength != 0 {
 		// Holds for a body that nobody reads, too: net/http discards it after the answer. Whoever reads a body to its end lifts the deadline.
 		_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(a.Timeouts.Body))
+	}
+	if a.ThisHost && !namesThisHost(c.Request.Host) {
+		a.fail(c, errOtherHost)
+		return
 	}
 	if err := a.origin.Check(c.Request); err != nil {
 		a.fail(c, errCrossOrigin)
 		return
 	}
 	c.Next()
+}
+
+// namesThisHost says whether a request's Host is one that only this machine can be meant by. Without a Host it is no browser's.
+func namesThisHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	ip, err := netip.ParseAddr(host)
+	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.Unmap().IsLoopback()
 }

@@ -33,17 +33,17 @@ type submitOutput struct {
 	Location   string `header:"Location" example:"/jobs/J20260102_000123"`
 	RetryAfter int    `header:"Retry-After" example:"1" doc:"Seconds to wait before the first look at the job."`
 	Replayed   string `header:"Idempotency-Replayed" doc:"true when this is the first answer again."`
-	Body       jobView
+	Body       JobView
 }
 
 func (a *API) registerSubmit(h huma.API) {
 	register(a, h, huma.Operation{
 		OperationID: "submitJob", Method: http.MethodPost, Path: "/jobs", Tags: []string{"jobs"},
 		Summary:            "Submit a job",
+		Description:        "Each key with each of its dates is one chunk, and one file. Nothing is stored when anything is wrong, and every fault is named. Repeat a request whose answer was lost with the same idempotency key.",
 		DefaultStatus:      http.StatusAccepted,
 		SkipValidateParams: true,
-		Responses: responses(http.StatusAccepted, "The job is stored and will run").problems(
-			kindValidation, kindUnauthorized, kindForbidden, kindTimeout, kindTooLarge, kindMediaType, kindTooManyChunks, kindUnavailable),
+		Responses:          responses(http.StatusAccepted, "The job is stored and will run").problems(kindValidation, kindTimeout, kindTooLarge, kindMediaType, kindTooManyChunks, kindMismatch, kindUnavailable),
 	}, a.submit)
 	// Documented after the fact: huma reads, by its own rules, every body that it knows of.
 	h.OpenAPI().Paths["/jobs"].Post.RequestBody = submissionDoc(h)

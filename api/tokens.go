@@ -76,7 +76,7 @@ func parseToken(line string) (tokenEntry, error) {
 	if err != nil || len(hash) != sha256.Size {
 		return tokenEntry{}, errors.New("the token's sha256 must be 64 hexadecimal digits")
 	}
-	return tokenEntry{[sha256.Size]byte(hash), caller{tenant: parts[0], operator: parts[1] == "operator"}}, nil
+	return tokenEntry{[sha256.Size]byte(hash), caller{tenant: parts[0], operator: parts[1] == "operator", token: string(hash)}}, nil
 }
 
 // find compares with every token, so that the time it takes says nothing about which ones exist.
