@@ -45,7 +45,12 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	closing := &closers{log: p.log}
 	defer closing.run()
 
-	store, err := db.Open(ctx, storeConfig(c.Database, c.Source, c.Broker, c.S3, c.Lease, p.log))
+	config := storeConfig(c.Database, c.Source, c.Broker, c.S3, c.Lease, p.log)
+	tell, err := startTelling(ctx, p, "api", config.Worker, closing)
+	if err != nil {
+		return err
+	}
+	store, err := db.Open(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -60,18 +65,17 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 		return fmt.Errorf("serve http: %w", err)
 	}
 
-	relay := startRelay(ctx, c.Broker, store, closing, p.log)
-	finisher := startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, p.log)
-
-	metrics := newMetrics()
-	metrics.relay(relay)
+	relay := startRelay(ctx, c.Broker, store, closing, tell)
+	finisher := startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, tell)
+	tell.metrics.pool("truth", store.Stats)
+	tell.metrics.state(store.State, knownDepths(c.Broker, p.log), closing, p.log)
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
 		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Wake: wake(relay), Check: finisher.Check,
 		Queues: queueDepths(c.Broker, p.log),
 		Checks: checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
 		Tokens: c.HTTP.tokens, ThisHost: c.HTTP.anybody(), RateLimit: c.HTTP.RateLimit, Timeouts: api.Timeouts{Shutdown: c.Stop.requests()},
-		Metrics: metrics.Registry, Log: p.log, Version: buildVersion().version,
+		Metrics: tell.metrics.Registry, Trace: tell.trace, Log: p.log, Version: buildVersion().version,
 	})
 	announce(p.stdout, listener)
 	p.log.Info("api started", "version", buildVersion().version, "addr", listener.Addr().String(), "database", c.Database.URL.redacted(), "bucket", c.S3.Bucket)

@@ -47,6 +47,10 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 	defer closing.run()
 
 	config := storeConfig(c.Database, c.Source.functionConfig, c.Broker, c.S3, c.Lease, p.log)
+	tell, err := startTelling(ctx, p, "consumer", config.Worker, closing)
+	if err != nil {
+		return err
+	}
 	store, err := db.Open(ctx, config)
 	if err != nil {
 		return err
@@ -65,8 +69,8 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 	}
 	closing.add("bucket", func() error { bucket.Close(); return nil })
 
-	relay := startRelay(ctx, c.Broker, store, closing, p.log)
-	finisher := startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, p.log)
+	relay := startRelay(ctx, c.Broker, store, closing, tell)
+	finisher := startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, tell)
 	janitor := &consumer.Janitor{
 		Store: store, Bucket: objects{bucket}, BasePath: c.S3.BasePath, ChunkTimeout: c.Work.ChunkTimeout, Lease: c.Lease.Lease, Log: p.log,
 	}
@@ -77,13 +81,14 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 		Host: host, Version: buildVersion().version, BasePath: c.S3.BasePath, Concurrency: c.Work.Concurrency,
 		Lease: c.Lease.Lease, MaxAttempts: c.Lease.MaxAttempts, RetryBase: c.Lease.RetryBase, RetryMax: c.Lease.RetryMax,
 		ChunkTimeout: c.Work.ChunkTimeout, StallTimeout: c.Work.StallTimeout, DrainTimeout: c.Stop.Drain, Fallback: c.Work.Fallback,
-		ReuseEnabled: c.Work.Reuse, ReuseWindow: c.Work.ReuseWindow, Log: p.log,
+		ReuseEnabled: c.Work.Reuse, ReuseWindow: c.Work.ReuseWindow, Ended: tell.metrics.chunkDurations(), Trace: tell.trace, Log: p.log,
 	}
 	connected := func(context.Context) error { return nil }
 	if c.Broker.used() {
 		subscriber := broker.NewSubscriber(c.Broker.config(p.log), c.Broker.Work, c.Work.Concurrency)
 		closing.background(ctx, "subscriber", func(ctx context.Context) { _ = subscriber.Run(ctx) }) // it reconnects and logs by itself
 		settings.Intake = newIntake(subscriber)
+		tell.metrics.connected("intake", subscriber.Connected)
 		connected = func(context.Context) error {
 			if !subscriber.Connected() {
 				return errors.New("no subscription to the work queue")
@@ -98,12 +103,12 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 		if err != nil {
 			return fmt.Errorf("serve http: %w", err)
 		}
-		metrics := newMetrics()
-		metrics.relay(relay)
-		metrics.consumer(worker)
+		tell.metrics.consumer(worker)
+		tell.metrics.pool("truth", store.Stats)
+		tell.metrics.pool("source", source.Stats)
 		probes := api.NewProbes(api.Config{
 			Checks:  append(checks(store, bucket, c.Broker, connected), api.Check{Name: "source", Check: source.Probe}),
-			Metrics: metrics.Registry, Log: p.log, Version: settings.Version, Stopping: ctx.Done(),
+			Metrics: tell.metrics.Registry, Log: p.log, Version: settings.Version, Stopping: ctx.Done(),
 		})
 		closing.background(ctx, "http", func(ctx context.Context) {
 			if err := probes.Serve(ctx, listener); err != nil {

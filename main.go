@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -33,6 +35,16 @@ type process struct {
 	stdout, stderr io.Writer
 	environ        []string
 	log            *slog.Logger
+}
+
+// getenv is os.Getenv of what the process was given.
+func (p *process) getenv(name string) string {
+	for _, kv := range slices.Backward(p.environ) {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // command is one command of the program, holding its configuration.

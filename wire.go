@@ -14,7 +14,9 @@ import (
 	"exportd/broker"
 	"exportd/consumer"
 	"exportd/db"
+	"exportd/export"
 	"exportd/s3out"
+	"exportd/traces"
 )
 
 // closers are what a command has to close at its end, backwards, each named for the log.
@@ -84,14 +86,34 @@ func (c s3Config) config(concurrency int, log *slog.Logger) s3out.Config {
 	}
 }
 
+// telling is how a process tells of what it does.
+type telling struct {
+	log     *slog.Logger
+	metrics metrics
+	trace   export.StartSpan // nil: no traces
+}
+
+// startTelling makes it; the command's name is part of the service's.
+func startTelling(ctx context.Context, p *process, command, worker string, closing *closers) (telling, error) {
+	start, end, err := traces.Open(ctx, traces.Config{
+		Getenv: p.getenv, Service: "exportd-" + command, Version: buildVersion().version, Instance: worker, Log: p.log,
+	})
+	if err != nil {
+		return telling{}, err
+	}
+	closing.add("traces", end)
+	return telling{p.log, newMetrics(), start}, nil
+}
+
 // startRelay publishes what is owed, on a connection of its own. Without a broker there is nothing to relay and it returns nil.
-func startRelay(ctx context.Context, c brokerConfig, store *db.Store, closing *closers, log *slog.Logger) *broker.Relay {
+func startRelay(ctx context.Context, c brokerConfig, store *db.Store, closing *closers, tell telling) *broker.Relay {
 	if !c.used() {
 		return nil
 	}
-	publisher := broker.NewPublisher(c.config(log))
+	publisher := broker.NewPublisher(c.config(tell.log))
 	closing.add("publisher", func() error { publisher.Close(); return nil })
-	relay := broker.NewRelay(broker.RelayConfig{Store: store, Publisher: publisher, WorkQueue: c.Work, ParkingQueue: c.Parking, Log: log})
+	relay := broker.NewRelay(broker.RelayConfig{Store: store, Publisher: publisher, WorkQueue: c.Work, ParkingQueue: c.Parking, Trace: tell.trace, Log: tell.log})
+	tell.metrics.relay(relay, publisher)
 	closing.background(ctx, "relay", relay.Run)
 	return relay
 }
@@ -105,12 +127,13 @@ func wake(relay *broker.Relay) func() {
 }
 
 // startRepairs starts what runs in every process: whatever dies, somebody ends its jobs and takes its chunks over.
-func startRepairs(ctx context.Context, l leaseConfig, store *db.Store, bucket *s3out.Store, basePath string, wake func(), closing *closers, log *slog.Logger) *consumer.Finisher {
-	finisher := consumer.NewFinisher(store, objects{bucket}, basePath, bucket.URI, log)
+func startRepairs(ctx context.Context, l leaseConfig, store *db.Store, bucket *s3out.Store, basePath string, wake func(), closing *closers, tell telling) *consumer.Finisher {
+	finisher := consumer.NewFinisher(store, objects{bucket}, basePath, bucket.URI, tell.log)
 	closing.background(ctx, "finisher", finisher.Run)
 	sweeper := &consumer.Sweeper{
-		Store: store, Objects: objects{bucket}, Finisher: finisher, Lease: l.Lease, Wake: wake, Interval: l.Sweep, Retention: l.Retention, Log: log,
+		Store: store, Objects: objects{bucket}, Finisher: finisher, Lease: l.Lease, Wake: wake, Interval: l.Sweep, Retention: l.Retention, Log: tell.log,
 	}
+	tell.metrics.repairs(finisher, sweeper)
 	closing.background(ctx, "sweeper", sweeper.Run)
 	return finisher
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 
@@ -19,6 +20,29 @@ func (d downloads) Open(ctx context.Context, key string) (io.ReadCloser, int64, 
 		err = export.ErrNotFound
 	}
 	return content, info.Size, err
+}
+
+// knownDepths are those that the broker tells of, by work and parking; nil without a broker.
+func knownDepths(c brokerConfig, log *slog.Logger) func(context.Context) (map[string]export.QueueDepth, error) {
+	ask := queueDepths(c, log)
+	if ask == nil {
+		return nil
+	}
+	return func(ctx context.Context) (map[string]export.QueueDepth, error) {
+		known := map[string]export.QueueDepth{}
+		var unknown error
+		for i, q := range ask(ctx) {
+			if q.Known {
+				known[[]string{"work", "parking"}[i]] = q
+			} else {
+				unknown = errors.New(q.Reason)
+			}
+		}
+		if len(known) == 0 {
+			return nil, unknown
+		}
+		return known, nil
+	}
 }
 
 // queueDepths asks the broker for both queues; nil without a broker.

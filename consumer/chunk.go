@@ -82,7 +82,7 @@ func (c *Consumer) run(life context.Context, claim *export.Claim, traceparent st
 		outcome = c.settleFailure(life, claim, err)
 	}
 	took := time.Since(began)
-	if n := c.Stats.ended(outcome); n != nil {
+	if n := c.Stats.Of(outcome); n != nil {
 		n.Add(1)
 		c.Ended(outcome, took)
 	}
@@ -100,7 +100,8 @@ func (c *Consumer) run(life context.Context, claim *export.Claim, traceparent st
 	}
 }
 
-func (s *Stats) ended(o Outcome) *atomic.Int64 {
+// Of counts the claims that ended so; nil for what is no outcome.
+func (s *Stats) Of(o Outcome) *atomic.Int64 {
 	return map[Outcome]*atomic.Int64{
 		Generated: &s.Generated, Reused: &s.Reused, Retried: &s.Retried, GivenBack: &s.GivenBack, DeadLettered: &s.DeadLettered, Cancelled: &s.Cancelled, Lost: &s.LeasesLost,
 	}[o]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,12 @@ func New(cfg Config) *Consumer {
 
 // InFlight is the number of chunks at work.
 func (c *Consumer) InFlight() int { return len(c.slots) }
+
+// Dependencies are those whose outage stops a consumer from taking chunks.
+var Dependencies = []string{"database", "source", "s3"}
+
+// IsAway says whether the dependency is.
+func (c *Consumer) IsAway(dependency string) bool { return slices.Contains(c.Away(), dependency) }
 
 // Away names the dependencies whose outage stops this consumer from taking chunks.
 func (c *Consumer) Away() []string { return c.breaker.away() }
