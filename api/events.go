@@ -29,8 +29,8 @@ func (a *API) registerEvents(h huma.API) {
 		Description: "The data of each event is the job as the call getJob shows it. A stream that breaks off without the event end is to be opened again: " +
 			"clients for server-sent events do so by themselves.",
 		Parameters: []*huma.Param{pathParam("jobId", "J20260102_000123"), {
-			Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Example: "1-IN_PROGRESS",
-			Description: "The id of the last event seen: the job's run and its state, good for ever.",
+			Name: "Last-Event-ID", In: "header", Description: "The id of the last event seen: the job's run and its state, good for ever.",
+			Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{"1-IN_PROGRESS"}, Description: "The id of the last event seen: the job's run and its state, good for ever."},
 		}},
 		Responses: docs.problems(kindNotFound, kindUnavailable),
 	})

@@ -28,8 +28,13 @@ func (bucket) Open(_ context.Context, key string) (io.ReadCloser, int64, error) 
 	if key != "exports/_manifests/J20260102_000001.json" {
 		return nil, 0, export.ErrNotFound
 	}
-	return io.NopCloser(strings.NewReader(`{"chunks":[]}`)), 13, nil
+	return io.NopCloser(strings.NewReader(manifest)), int64(len(manifest)), nil
 }
+
+const manifest = `{"jobId":"J20260102_000001","run":1,"outcome":"FAILED","chunks":[
+{"key":"ABC","effectiveDate":"20250215","status":"DLQ","reused":false,"errorCode":"SQL_22012","error":"division by zero"}
+]}
+`
 
 func done(key string) func(*export.ChunkView) {
 	return func(c *export.ChunkView) {
@@ -82,7 +87,7 @@ func TestTheManifestIsThereOnceTheJobHasEnded(t *testing.T) {
 		w.store.change(job(n+1), func(j *export.Job) { j.Status = export.Failed })
 	}
 	a := w.do("GET", first+"/manifest", "", as("t1")...)
-	if a.StatusCode != 200 || string(a.body) != `{"chunks":[]}` || a.Header.Get("Content-Type") != "application/json" || a.ContentLength != 13 {
+	if a.StatusCode != 200 || string(a.body) != manifest || a.Header.Get("Content-Type") != "application/json" || a.ContentLength != int64(len(manifest)) {
 		t.Errorf("%d %v %s", a.StatusCode, a.Header, a.body)
 	}
 	w.do("GET", "/jobs/"+job(2)+"/manifest", "", as("t1")...).problem(t, 404, "not-found")

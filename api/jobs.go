@@ -88,14 +88,13 @@ type jobOutput struct {
 }
 
 func (a *API) registerJob(h huma.API) {
+	docs := responses(http.StatusOK, "The job", http.StatusNotModified, "Nothing changed since the answer with that ETag")
+	docs["304"].Headers = headers("ETag", &huma.Schema{Type: huma.TypeString})
 	register(a, h, huma.Operation{
 		OperationID: "getJob", Method: http.MethodGet, Path: "/jobs/{jobId}", Tags: []string{"jobs"},
 		Summary:     "Show a job",
 		Description: "Ask again with the ETag, or have the answer held by Prefer: wait, or watch the events.",
-		Responses: responses(
-			http.StatusOK, "The job",
-			http.StatusNotModified, "Nothing changed since the answer with that ETag",
-		).problems(kindBadRequest, kindNotFound, kindUnavailable),
+		Responses:   docs.problems(kindBadRequest, kindNotFound, kindUnavailable),
 	}, a.job)
 }
 

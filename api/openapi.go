@@ -130,5 +130,5 @@ func jsonBody(schema *huma.Schema, example string) *huma.RequestBody {
 
 // pathParam documents a value in the path of a route that huma does not serve.
 func pathParam(name, example string) *huma.Param {
-	return &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}, Example: example}
+	return &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}}}
 }

@@ -4,24 +4,64 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"exportd/api"
+	"exportd/api/apitest"
 	"exportd/export"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain holds the suite against the document: whoever documents an answer has it tested.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if code == 0 && whole() {
+		if unseen := served().Unseen(); len(unseen) > 0 {
+			fmt.Fprintf(os.Stderr, "documented, but no test comes across it:\n  %s\n", strings.Join(unseen, "\n  "))
+			code = 1
+		}
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// whole says whether all tests were asked for.
+func whole() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.fuzz", "test.list"} {
+		if flag.Lookup(name).Value.String() != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// served is the document, which every answer of the suite is held against.
+var served = sync.OnceValue(func() *apitest.Contract {
+	server := httptest.NewServer(newHandler())
+	defer server.Close()
+	c, err := apitest.Fetch(server.Client(), server.URL)
+	if err != nil {
+		panic(err)
+	}
+	return c
+})
 
 // world is one API that listens, with its store and its log.
 type world struct {
@@ -84,6 +124,10 @@ func (w *world) do(method, path, body string, headers ...string) answer {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			req.Host = headers[i+1]
+			continue
+		}
 		if headers[i+1] == "" {
 			req.Header.Del(headers[i])
 			continue
@@ -98,6 +142,9 @@ func (w *world) do(method, path, body string, headers ...string) answer {
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if err := served().Check(method, req.URL.RequestURI(), resp, b); err != nil {
+		w.t.Error(err)
 	}
 	return answer{resp, b}
 }
@@ -160,9 +207,7 @@ func (s *safeBuffer) String() string {
 
 // setupHandler is for fuzzing: no network, and header values that no network would let through.
 func setupHandler() func(body string, headers map[string]string) (status int, answer string) {
-	handler := api.New(api.Config{
-		Store: newMemory(), Limits: export.Limits{MaxChunks: 100}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
-	}).Handler()
+	handler := newHandler()
 	return func(body string, headers map[string]string) (int, string) {
 		req := httptest.NewRequest("POST", "/jobs", strings.NewReader(body))
 		for name, value := range headers {
@@ -170,6 +215,15 @@ func setupHandler() func(body string, headers map[string]string) (status int, an
 		}
 		rec := httptest.NewRecorder()
 		handler.ServeHTTP(rec, req)
+		if err := served().Check("POST", "/jobs", rec.Result(), rec.Body.Bytes()); err != nil {
+			return 0, err.Error()
+		}
 		return rec.Code, rec.Body.String()
 	}
+}
+
+func newHandler() http.Handler {
+	return api.New(api.Config{
+		Store: newMemory(), Limits: export.Limits{MaxChunks: 100}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}).Handler()
 }

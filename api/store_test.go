@@ -17,7 +17,7 @@ type memory struct {
 	jobs map[string]*stored // by job id
 	keys map[[2]string]string
 
-	// before, if set, runs at the start of Submit and Job; its error is theirs.
+	// before, if set, runs at the start of each call; its error is the call's.
 	before func(context.Context) error
 }
 
@@ -32,11 +32,16 @@ func newMemory() *memory { return &memory{jobs: map[string]*stored{}, keys: map[
 
 var day = time.Date(2026, 1, 2, 10, 0, 0, 0, time.UTC)
 
+func (m *memory) begin(ctx context.Context) error {
+	if m.before == nil {
+		return nil
+	}
+	return m.before(ctx)
+}
+
 func (m *memory) Submit(ctx context.Context, req export.SubmitRequest) (export.Job, bool, error) {
-	if m.before != nil {
-		if err := m.before(ctx); err != nil {
-			return export.Job{}, false, err
-		}
+	if err := m.begin(ctx); err != nil {
+		return export.Job{}, false, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,10 +73,8 @@ func (m *memory) Submit(ctx context.Context, req export.SubmitRequest) (export.J
 }
 
 func (m *memory) Job(ctx context.Context, tenant, id string) (export.Job, error) {
-	if m.before != nil {
-		if err := m.before(ctx); err != nil {
-			return export.Job{}, err
-		}
+	if err := m.begin(ctx); err != nil {
+		return export.Job{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +130,10 @@ func (m *memory) Redrive(ctx context.Context, tenant, id string) (n int, err err
 	return n, nil
 }
 
-func (m *memory) Jobs(_ context.Context, f export.JobFilter, after *export.Place, limit int) (jobs []export.Job, next *export.Place, err error) {
+func (m *memory) Jobs(ctx context.Context, f export.JobFilter, after *export.Place, limit int) (jobs []export.Job, next *export.Place, err error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ids := slices.Sorted(maps.Keys(m.jobs))
@@ -186,16 +192,19 @@ func (m *memory) changeChunk(id string, n int, change func(*export.ChunkView)) {
 }
 
 func (m *memory) Redrivable(ctx context.Context, f export.RedriveFilter, limit int) (list []export.Redrivable, err error) {
-	jobs, _, _ := m.Jobs(ctx, f.JobFilter, nil, 1000)
+	jobs, _, err := m.Jobs(ctx, f.JobFilter, nil, 1000)
 	for _, j := range slices.Backward(jobs) {
 		if n := j.Failed + j.Cancelled; (j.Status == export.Failed || j.Status == export.Cancelled) && n > 0 && len(list) < limit && f.ErrorCode != "NONE" {
 			list = append(list, export.Redrivable{JobID: j.ID, Chunks: n})
 		}
 	}
-	return list, nil
+	return list, err
 }
 
-func (m *memory) Workers(context.Context) ([]export.Worker, error) {
+func (m *memory) Workers(ctx context.Context) ([]export.Worker, error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, err
+	}
 	return []export.Worker{
 		{ID: "h/1/x", Host: "h", Version: "1", Concurrency: 8, InFlight: 1, StartedAt: day, HeartbeatAt: day, Chunks: []export.WorkerChunk{{JobID: "J", ChunkKey: "c", StartedAt: day}}},
 		{ID: "idle", StartedAt: day, HeartbeatAt: day},

@@ -72,12 +72,18 @@ func (w *world) stream(ctx context.Context, path string, headers ...string) (*ht
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { resp.Body.Close() })
+	if err := served().Check("GET", path, resp, nil); err != nil && resp.StatusCode < 400 { // a problem's body is the caller's to read
+		w.t.Error(err)
+	}
 	lines := bufio.NewScanner(resp.Body)
 	return resp, func() (map[string]string, bool) {
 		event := map[string]string{}
 		for lines.Scan() {
 			if lines.Text() == "" {
 				if event["event"] != "" {
+					if err := served().CheckSchema("Job", []byte(event["data"])); err != nil {
+						w.t.Error(err)
+					}
 					return event, true
 				}
 				continue

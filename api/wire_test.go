@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 )
 
 // raw sends bytes over a connection of its own and reads the answer; it returns when the server has closed the connection, or fails after 20 s.
+// An answer of exportd's own, and not of net/http, is held against the document.
 func (w *world) raw(write func(net.Conn)) (*http.Response, error) {
 	conn, err := net.Dial("tcp", w.addr)
 	if err != nil {
@@ -28,17 +30,52 @@ func (w *world) raw(write func(net.Conn)) (*http.Response, error) {
 	}
 	w.t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(20 * time.Second))
-	go write(conn)
+	said := &firstLine{Conn: conn}
+	go write(said)
 	in := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(in, nil)
 	if err != nil {
 		return nil, err
+	}
+	method, target := said.request()
+	if resp.Header.Get("X-Request-Id") != "" && strings.HasPrefix(target, "/") && method != http.MethodHead {
+		body, err := io.ReadAll(resp.Body)
+		if err == nil {
+			err = served().Check(method, target, resp, body)
+		}
+		if err != nil {
+			w.t.Errorf("%s %s: %v", method, target, err)
+		}
 	}
 	_, err = io.Copy(io.Discard, in)
 	if ne, ok := err.(net.Error); ok && ne.Timeout() {
 		return resp, err
 	}
 	return resp, nil // a reset is a way to close, too
+}
+
+// firstLine remembers the first line that is written.
+type firstLine struct {
+	net.Conn
+	mu   sync.Mutex
+	line string
+}
+
+func (f *firstLine) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	if f.line == "" {
+		f.line, _, _ = strings.Cut(string(b), "\r\n")
+	}
+	f.mu.Unlock()
+	return f.Conn.Write(b)
+}
+
+func (f *firstLine) request() (method, target string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	method, rest, _ := strings.Cut(f.line, " ")
+	target, _, _ = strings.Cut(rest, " ")
+	return method, target
 }
 
 func TestClientGoneAfterTheLastByteStillStoresOnce(t *testing.T) {
