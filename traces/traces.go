@@ -31,13 +31,16 @@ type Config struct {
 // closeTimeout is how long a process waits at its end for the collector to take the last spans.
 const closeTimeout = 3 * time.Second
 
+// patience is with a collector that restarts. Spans that come meanwhile have the queue.
+var patience = otlptracehttp.RetryConfig{Enabled: true, InitialInterval: 500 * time.Millisecond, MaxInterval: 2 * time.Second, MaxElapsedTime: 5 * time.Second}
+
 // Open makes what begins spans: nil when traces are off. It connects to nothing yet. close sends what waits; call it when no span is begun any more.
 func Open(ctx context.Context, cfg Config) (start export.StartSpan, close func() error, err error) {
 	endpoint, err := endpointOf(cfg.Getenv)
 	if endpoint == "" || err != nil {
 		return nil, func() error { return nil }, err
 	}
-	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint), otlptracehttp.WithRetry(patience))
 	if err != nil {
 		return nil, nil, fmt.Errorf("send traces to %s: %w", redacted(endpoint), err)
 	}
