@@ -132,14 +132,15 @@ func NewProbes(c Config) *API {
 	c.MaxBody = cmp.Or(c.MaxBody, 8<<20)
 	c.Timeouts = c.Timeouts.withDefaults()
 	gin.SetMode(gin.ReleaseMode)
+	limits := newLimiter(c)
 	a := &API{
 		Config:  c,
 		engine:  gin.New(),
-		metrics: newMetrics(c.Metrics),
+		metrics: newMetrics(c.Metrics, limits.held),
 		ready:   &readiness{checks: c.Checks, timeout: c.Timeouts.Check, log: c.Log},
 		origin:  http.NewCrossOriginProtection(),
 		watches: newWatches(c),
-		limits:  newLimiter(c),
+		limits:  limits,
 
 		stopping: make(chan struct{}),
 	}

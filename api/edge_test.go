@@ -58,7 +58,8 @@ func TestEveryAnswerHasItsSafetyHeaders(t *testing.T) {
 	t.Parallel()
 	w := setup(t, nil)
 	for _, a := range []answer{w.do("POST", "/jobs", oneChunk), w.do("POST", "/jobs", ""), w.do("GET", "/x", ""), w.do("GET", "/healthz", ""), w.do("PUT", "/jobs", "")} {
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"} {
 			if a.Header.Get(name) != want {
 				t.Errorf("%s %s: %s is %q", a.Request.Method, a.Request.URL, name, a.Header.Get(name))
 			}

@@ -25,14 +25,14 @@ const (
 // limiter bounds what a client may ask for. A client is a token, or an address where there are no tokens.
 type limiter struct {
 	rate    rate.Limit // requests a second; 0: no limit
-	perOne  int        // streams of a client
-	overall int        // streams of all clients
+	perOne  int        // answers held open for a client
+	overall int        // and for all clients
 
 	mu      sync.Mutex
 	buckets map[string]*rate.Limiter
 	swept   time.Time
-	streams map[string]int
-	open    int // the sum of streams
+	streams map[string]int // answers held open, of those who have some
+	open    int            // the sum of them
 }
 
 func newLimiter(c Config) *limiter {
@@ -102,6 +102,12 @@ func (l *limiter) hold(client string) (release func(), err error) {
 			delete(l.streams, client)
 		}
 	}), nil
+}
+
+func (l *limiter) held() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return float64(l.open)
 }
 
 func limited(k kind, detail string, seconds int) *problem {

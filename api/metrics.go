@@ -13,7 +13,7 @@ type metrics struct {
 }
 
 // newMetrics makes those of the requests.
-func newMetrics(registry *prometheus.Registry) *metrics {
+func newMetrics(registry *prometheus.Registry, held func() float64) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "exportd_http_requests_total", Help: "HTTP requests answered.",
@@ -23,7 +23,9 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"route", "status"}),
 	}
-	registry.MustRegister(m.requests, m.seconds)
+	registry.MustRegister(m.requests, m.seconds, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "exportd_http_held_answers", Help: "Streams and waits that are open.",
+	}, held))
 	return m
 }
 
