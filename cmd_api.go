@@ -44,6 +44,7 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	}
 	closing := &closers{log: p.log}
 	defer closing.run()
+	closing.limit(ctx, c.Stop.closed())
 
 	config := storeConfig(c.Database, c.Source, c.Broker, c.S3, c.Lease, p.log)
 	tell, err := startTelling(ctx, p, "api", config.Worker, closing)
@@ -84,6 +85,9 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 
 // requests is the part of the drain time that requests in flight get; the rest is for the parts of the process that end after them.
 func (c stopConfig) requests() time.Duration { return max(c.Drain*4/5, time.Nanosecond) }
+
+// closed is when a process stops waiting for what does not close: the rest is for its exit.
+func (c stopConfig) closed() time.Duration { return c.Drain * 49 / 50 }
 
 // checks are the dependencies that /readyz names.
 func checks(store *db.Store, bucket *s3out.Store, b brokerConfig, broker func(context.Context) error) []api.Check {

@@ -45,6 +45,7 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 	}
 	closing := &closers{log: p.log}
 	defer closing.run()
+	closing.limit(ctx, c.Stop.closed())
 
 	config := storeConfig(c.Database, c.Source.functionConfig, c.Broker, c.S3, c.Lease, p.log)
 	tell, err := startTelling(ctx, p, "consumer", config.Worker, closing)

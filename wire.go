@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"exportd/broker"
 	"exportd/consumer"
@@ -22,6 +23,7 @@ import (
 // closers are what a command has to close at its end, backwards, each named for the log.
 type closers struct {
 	log  *slog.Logger
+	over chan struct{} // closed when run has to give up
 	list []closer
 }
 
@@ -32,10 +34,24 @@ type closer struct {
 
 func (c *closers) add(name string, close func() error) { c.list = append(c.list, closer{name, close}) }
 
+// limit has run give up so long after the end of ctx: what a dependency that hangs keeps from closing ends with the process.
+func (c *closers) limit(ctx context.Context, d time.Duration) {
+	c.over = make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(d, func() { close(c.over) }) })
+}
+
 func (c *closers) run() {
 	for _, it := range slices.Backward(c.list) {
-		if err := it.close(); err != nil {
-			c.log.Warn("close", "what", it.name, "error", err)
+		done := make(chan error, 1)
+		go func() { done <- it.close() }()
+		select {
+		case err := <-done:
+			if err != nil {
+				c.log.Warn("close", "what", it.name, "error", err)
+			}
+		case <-c.over:
+			c.log.Warn("the time to stop is over: left to the end of the process", "what", it.name)
+			return
 		}
 	}
 }

@@ -116,3 +116,18 @@ func TestWorkerNamesAreUniquePerStart(t *testing.T) {
 		t.Errorf("got %s and %s", a, b)
 	}
 }
+
+func TestWhatDoesNotCloseEndsWithTheProcessInTime(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var log strings.Builder
+	c := &closers{log: slog.New(slog.NewTextHandler(&log, nil))}
+	c.limit(ctx, 10*time.Millisecond)
+	c.add("database", func() error { t.Error("it was closed although others still use it"); return nil })
+	c.add("publisher", func() error { <-t.Context().Done(); return nil })
+	c.run()
+	if !strings.Contains(log.String(), "what=publisher") {
+		t.Errorf("nothing is said of what hangs: %s", log.String())
+	}
+}

@@ -76,11 +76,7 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	}
 	up := c.Objects.NewUpload(ctx, o)
 	f.up.Store(&up)
-	defer func() {
-		if abortErr := up.Abort(ctx); abortErr != nil { // nothing to abort after success
-			c.log(ctx).Warn("abort an upload", "key", key, "error", abortErr)
-		}
-	}()
+	defer c.abort(ctx, up, key)
 
 	w, err := compressed(up, claim.Job.Compression)
 	if err != nil {
@@ -107,6 +103,20 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	}
 	f.beats.Add(1)
 	return c.commit(ctx, f.life, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
+}
+
+// abort removes what is left of an upload: nothing after success. A worker that has to end leaves it to the janitor if the store does not answer.
+func (c *Consumer) abort(ctx context.Context, up Upload, key string) {
+	done := make(chan error, 1)
+	go func() { done <- up.Abort(ctx) }()
+	err := errDraining
+	select {
+	case err = <-done:
+	case <-c.hurry:
+	}
+	if err != nil {
+		c.log(ctx).Warn("abort an upload", "key", key, "error", err)
+	}
 }
 
 // commit takes the last step of the upload. When the object is not the one expected, or the answer was lost, the object itself says by its claim what

@@ -66,8 +66,9 @@ func (b *breaker) set(name string, err error) {
 	b.changes = make(chan struct{})
 }
 
-// confirm says whether the dependency is away: known already, or by a probe that callers share.
-func (b *breaker) confirm(ctx context.Context, name string) bool {
+// confirm says whether the dependency is away: known already, or by a probe that callers share. The dependency is given the blame if the probe has no
+// answer when hurry is closed.
+func (b *breaker) confirm(ctx context.Context, name string, hurry <-chan struct{}) bool {
 	check := b.probes[name]
 	if check == nil {
 		return false
@@ -93,8 +94,12 @@ func (b *breaker) confirm(ctx context.Context, name string) bool {
 		}()
 	}
 	b.mu.Unlock()
-	<-p.done // bounded by the probe's own time
-	return p.err != nil
+	select {
+	case <-p.done: // bounded by the probe's own time
+		return p.err != nil
+	case <-hurry:
+		return true
+	}
 }
 
 // run probes what is away until it is back, with backoff and jitter, so that a fleet does not come back in one instant.

@@ -19,7 +19,9 @@ func (c *Consumer) chunk(ctx, life context.Context, h hint) bool {
 	var claim *export.Claim
 	var refusal export.Refusal
 	log := c.Log.With("jobId", h.ref.JobID, "chunkKey", h.ref.ChunkKey(), "requestId", h.requestID)
-	err := c.persist(context.WithValue(ctx, logKey{}, log), "claim a chunk", func(ctx context.Context) (err error) {
+	claiming, cancel := outlast(context.WithValue(ctx, logKey{}, log), context.WithValue(life, logKey{}, log), claimGrace)
+	defer cancel()
+	err := c.persist(claiming, "claim a chunk", func(ctx context.Context) (err error) {
 		claim, refusal, err = c.Store.Claim(ctx, h.ref, id)
 		return err
 	})
@@ -36,6 +38,9 @@ func (c *Consumer) chunk(ctx, life context.Context, h hint) bool {
 	c.run(life, claim, h.traceparent)
 	return true
 }
+
+// claimGrace is how long the answer to a claim is waited for after the order to stop: a claim that nobody heard of costs a lease and an attempt.
+const claimGrace = 2 * time.Second
 
 // result of an attempt.
 type result struct {
@@ -141,7 +146,7 @@ func (c *Consumer) settleFailure(ctx context.Context, claim *export.Claim, cause
 		log.Info("chunk given back: the worker is shutting down")
 		outcome = GivenBack
 		do = func(ctx context.Context) error { return c.Store.GiveBack(ctx, claim, drainFailure, 0) }
-	case why.Class == export.Outage && c.breaker.confirm(ctx, why.Dependency):
+	case why.Class == export.Outage && c.breaker.confirm(ctx, why.Dependency, c.hurry):
 		delay := export.Backoff(1, outageDelay, outageDelay)
 		log.Warn("chunk given back: a dependency is away", "dependency", why.Dependency, "error", cause, "delay", delay)
 		outcome = GivenBack

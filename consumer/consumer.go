@@ -54,6 +54,7 @@ type Consumer struct {
 	debts   chan export.Debt // taken from the database
 	slots   chan struct{}    // one token per chunk at work
 	freed   chan struct{}    // a slot became free
+	hurry   chan struct{}    // closed late in the drain time: what hangs is not waited for
 }
 
 // Stats counts what the consumer did since its start.
@@ -68,7 +69,7 @@ var errDraining = errors.New("the worker is shutting down")
 
 // New makes a Consumer.
 func New(cfg Config) *Consumer {
-	c := &Consumer{Config: cfg, debts: make(chan export.Debt), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1)}
+	c := &Consumer{Config: cfg, debts: make(chan export.Debt), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1), hurry: make(chan struct{})}
 	c.flights.byClaim = map[string]*flight{}
 	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
 	if cfg.Wake == nil {
@@ -110,26 +111,42 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 	<-ctx.Done()
 	c.Log.Info("draining", "inFlight", c.InFlight(), "timeout", c.DrainTimeout)
+	// The last part of the drain time is kept for giving back, for the acknowledgements, and for the rest of the process to end. Nothing that hangs, be it
+	// a dependency or a chunk, may hold up the end: what is not given back by then is taken over when its lease is over.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout*19/20)
+	defer cancel()
+	for _, t := range []*time.Timer{
+		time.AfterFunc(c.DrainTimeout*8/10, func() { c.flights.stopAll(errDraining) }),
+		time.AfterFunc(c.DrainTimeout*17/20, func() { close(c.hurry) }),
+		time.AfterFunc(c.DrainTimeout*9/10, end),
+	} {
+		defer t.Stop()
+	}
 	if c.Intake != nil {
 		c.Intake.Drain()
 	}
-	// The last part of the drain time is kept for giving back and for the acknowledgements.
-	giveBack := time.AfterFunc(c.DrainTimeout*4/5, func() { c.flights.stopAll(errDraining) })
-	giveUp := time.AfterFunc(c.DrainTimeout*19/20, end)
-	workers.Wait()
-	giveBack.Stop()
-	giveUp.Stop()
-
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(c.DrainTimeout/20, time.Second))
-	defer cancel()
-	if err := c.Store.Goodbye(last); err != nil {
-		c.Log.Warn("leave the fleet", "error", err)
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		workers.Wait()
+	}()
+	select {
+	case <-idle:
+	case <-last.Done():
+		c.Log.Warn("the drain time is over; what is at work is left to whoever takes it over", "inFlight", c.InFlight())
 	}
+	var farewell sync.WaitGroup
+	farewell.Go(func() {
+		if err := c.Store.Goodbye(last); err != nil {
+			c.Log.Warn("leave the fleet", "error", err)
+		}
+	})
 	if c.Intake != nil {
 		if err := c.Intake.Close(last); err != nil {
 			c.Log.Warn("close the intake", "error", err) // the broker delivers again what it did not hear of
 		}
 	}
+	farewell.Wait()
 	return nil
 }
 
