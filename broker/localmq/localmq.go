@@ -263,6 +263,17 @@ func (s *Server) Kill() {
 	<-s.exited
 }
 
+// Pause stops the broker in its tracks: it neither answers nor refuses, until Resume. It may be killed meanwhile.
+func (s *Server) Pause() error { return s.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause. No error without one, or without a broker.
+func (s *Server) Resume() error {
+	if err := s.cmd.Process.Signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
 // Addr is host:port of the plain connector.
 func (s *Server) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.cfg.Port) }
 

@@ -152,8 +152,11 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 }
 
-// end signals the postmaster and waits until it is gone.
+// end signals the postmaster and waits until it is gone. What a Pause has stopped could not notice.
 func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
+	if err := s.Resume(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	c := s.child
 	s.child = nil

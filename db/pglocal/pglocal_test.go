@@ -285,3 +285,45 @@ func TestTheNewestInstalledVersionIsTaken(t *testing.T) {
 		t.Errorf("got %s, %v", got, err)
 	}
 }
+
+func TestAPausedServerAnswersNothingUntilItIsResumedAndCanBeKilled(t *testing.T) {
+	s := start(t, Options{})
+	remember(t, s)
+	conn, err := pgx.Connect(t.Context(), s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() { answered <- conn.Ping(context.Background()) }()
+	brief, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if other, err := pgx.Connect(brief, s.URL("postgres")); err == nil {
+		other.Close(t.Context())
+		t.Error("a paused server takes a session")
+	}
+	select {
+	case err := <-answered:
+		t.Errorf("a paused session answers %v", err)
+	default:
+	}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(t.Context()); err != nil { // which needs the sessions to be gone
+		t.Fatal(err)
+	}
+	ask(t, s, "select 'still here'")
+}
