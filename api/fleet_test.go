@@ -99,7 +99,7 @@ func TestRedriveByFilterRefusesWhatItCannotRead(t *testing.T) {
 	for body, pointer := range map[string]string{
 		``: "", `[]`: "", `null`: "", `{} {}`: "", `{"key":"` + "\xff" + `"}`: "", `{"status":"DONE"}`: "/status", `{"status":null}`: "/status", `{"key":""}`: "/key", `{"key":1}`: "/key",
 		`{"from":"x"}`: "/from", `{"to":"20260230"}`: "/to", `{"dryRun":"yes"}`: "/dryRun", `{"dryRun":null}`: "/dryRun", `{"errorCode":"\u0000"}`: "/errorCode",
-		`{"a/b":1}`: "/a~1b", `{"Status":"FAILED"}`: "/Status",
+		`{"a/b":1}`: "/a~1b", `{"key":"a","key":"a"}`: "/key", `{"key":"\ud800"}`: "/key", `{"Status":"FAILED"}`: "/Status",
 	} {
 		p := w.do("POST", "/redrive", body).problem(t, 400, "validation")
 		if len(p.Errors) != 1 || p.Errors[0].Pointer == nil || *p.Errors[0].Pointer != pointer {

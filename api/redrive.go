@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,8 +115,8 @@ func decodeRedrive(body []byte) (f export.RedriveFilter, dryRun bool, err error)
 	fault := func(name string, err error) {
 		bad.Faults = append(bad.Faults, export.Fault{Pointer: "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name), Detail: err.Error()})
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil || fields == nil || !utf8.Valid(body) {
+	fields, repeated, ok := members(body)
+	if !ok {
 		return f, false, &export.Invalid{Faults: []export.Fault{{Detail: "is not one JSON object in UTF-8; {} matches all jobs that can be re-driven"}}}
 	}
 	known := []string{"status", "key", "from", "to", "errorCode", "dryRun"}
@@ -129,12 +130,14 @@ func decodeRedrive(body []byte) (f export.RedriveFilter, dryRun bool, err error)
 				continue
 			}
 			fault(name, errors.New("is not a known field; known are "+strings.Join(known, ", ")))
+		case repeated[name]:
+			fault(name, errors.New("is given more than once"))
 		case name == "dryRun":
 			if json.Unmarshal(raw, &dryRun) != nil || string(raw) == "null" {
 				fault(name, errors.New("must be a boolean"))
 			}
-		case json.Unmarshal(raw, &s) != nil || s == "":
-			fault(name, errors.New("must be a string, and not empty"))
+		case json.Unmarshal(raw, &s) != nil || s == "" || strings.ContainsRune(s, utf8.RuneError): // as which half of a surrogate pair is read
+			fault(name, errors.New("must be a string of whole characters, and not empty"))
 		default:
 			text[name] = s
 		}
@@ -151,4 +154,23 @@ func decodeRedrive(body []byte) (f export.RedriveFilter, dryRun bool, err error)
 		return f, false, bad
 	}
 	return f, dryRun, nil
+}
+
+// members are the fields of the JSON object that body is, and the names of those given more than once.
+func members(body []byte) (fields map[string]json.RawMessage, repeated map[string]bool, ok bool) {
+	if !utf8.Valid(body) || json.Unmarshal(body, &fields) != nil || fields == nil {
+		return nil, nil, false
+	}
+	repeated = map[string]bool{}
+	d := json.NewDecoder(bytes.NewReader(body))
+	_, _ = d.Token() // the opening brace: the body is known to be well-formed
+	for d.More() {
+		var value json.RawMessage
+		token, _ := d.Token()
+		_ = d.Decode(&value)
+		name, _ := token.(string)
+		_, seen := repeated[name]
+		repeated[name] = seen
+	}
+	return fields, repeated, true
 }
