@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/go-stomp/stomp/v3"
@@ -18,6 +19,7 @@ const (
 	statisticsWait = 4 * time.Second
 	// purgeIdle: a queue that yields nothing for so long is empty.
 	purgeIdle = time.Second
+	purgeMost = time.Minute
 )
 
 // QueueDepth is what the broker says of a queue. Without Known the numbers mean nothing, and Reason says why.
@@ -171,13 +173,23 @@ func Browse(ctx context.Context, cfg Config, queue string, limit int) ([]export.
 	return found, nil
 }
 
-// Purge takes every message out of a queue and returns how many there were. What is in flight at consumers is theirs.
+// Purge takes the messages out of a queue and returns how many there were. What is in flight at consumers is theirs. While others go on sending there is
+// no empty queue: it ends when it has taken as many as there were, or after a minute if the broker does not tell their number.
 func Purge(ctx context.Context, cfg Config, queue string) (n int, err error) {
+	most := int64(math.MaxInt64)
+	if d := Depth(ctx, cfg, queue)[0]; d.Known {
+		most = d.Messages
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, purgeMost)
+		defer cancel()
+	}
 	c, err := inspector(cfg).dial(ctx)
 	if err != nil {
 		return 0, err
 	}
-	sub, err := c.Subscribe("/queue/"+queue, stomp.AckAuto, stomp.SubscribeOpt.Header("activemq.prefetchSize", "1000"))
+	// What is prefetched and not acked is still there afterwards. Few at a time, see window: notices are larger than work.
+	sub, err := c.Subscribe("/queue/"+queue, stomp.AckClientIndividual, stomp.SubscribeOpt.Header("activemq.prefetchSize", "8"))
 	if err != nil {
 		c.kill()
 		return 0, translate(err)
@@ -185,16 +197,20 @@ func Purge(ctx context.Context, cfg Config, queue string) (n int, err error) {
 	defer abandon(c, sub)
 	idle := time.NewTimer(2 * purgeIdle)
 	defer idle.Stop()
-	for ; ; n++ {
+	for ; int64(n) < most; n++ {
 		m, err := next(ctx, sub, idle.C)
 		if err != nil {
 			return n, fmt.Errorf("purging %s: %w", queue, err)
 		}
 		if m == nil {
-			return n, nil
+			break
+		}
+		if err := c.Ack(m); err != nil {
+			return n, fmt.Errorf("purging %s: %w", queue, translate(err))
 		}
 		idle.Reset(purgeIdle)
 	}
+	return n, c.barrier(ctx)
 }
 
 func inspector(cfg Config) *dialer {

@@ -45,6 +45,7 @@ func Conformance(t *testing.T, subject Subject) {
 		{"links that break again and again lose nothing", brokenLinks},
 		{"browsing takes nothing", browsing},
 		{"depth is told or said to be unknown, purge empties", depthAndPurge},
+		{"a purge ends while others send, and takes no more than it says", purgeEnds},
 		{"check finds nothing wrong", checkPasses},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -174,3 +174,34 @@ func depthAndPurge(t *testing.T, srv Server) {
 		t.Errorf("without a broker: %+v", d)
 	}
 }
+
+func purgeEnds(t *testing.T, srv Server) {
+	q, cfg := Queue(t), srv.Config(t)
+	publish(t, cfg, q, numbered(100))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	sent := 100
+	go func() {
+		defer close(stopped)
+		for p := broker.NewPublisher(cfg); ; sent++ {
+			select {
+			case <-stop:
+				p.Close()
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			if err := p.Publish(t.Context(), q, numbered(1)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	n, err := broker.Purge(t.Context(), cfg, q)
+	close(stop)
+	<-stopped
+	if err != nil || n < 100 {
+		t.Errorf("purged %d, %v", n, err)
+	}
+	if left := len(browse(t, cfg, q)); n+left != sent {
+		t.Errorf("of %d messages %d were purged and %d are left", sent, n, left)
+	}
+}
