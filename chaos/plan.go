@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,6 +15,7 @@ type plan struct {
 	faults   []fault
 	orders   []order
 	settings []string // of the processes
+	alone    []string // processes that have no broker: EXPORTD_DISPATCH=database
 }
 
 var (
@@ -37,7 +40,7 @@ type kind string
 const (
 	kill      kind = "kill -9"        // process or service, started again
 	terminate kind = "SIGTERM"        // likewise
-	freeze    kind = "SIGSTOP"        // process or S3, continued
+	freeze    kind = "SIGSTOP"        // process or service, continued
 	cut       kind = "cut"            // connections are reset
 	stallUp   kind = "stall requests" // nothing is passed on towards the service, later all of it
 	stallDown kind = "stall answers"  // nothing from it
@@ -121,7 +124,7 @@ func shapes() []shape {
 		{weight: 2, kind: freeze, targets: processes, lasts: seconds(0.5, 5)},
 		{weight: 3, kind: kill, targets: []string{"postgres", "broker", "s3"}, lasts: seconds(0.1, 8)},
 		{weight: 2, kind: terminate, targets: []string{"postgres", "broker", "s3"}, lasts: seconds(0.1, 3)},
-		{weight: 1, kind: freeze, targets: []string{"s3"}, lasts: seconds(2, 9)},
+		{weight: 3, kind: freeze, targets: []string{"postgres", "broker", "s3"}, lasts: seconds(2, 12)},
 		{weight: 7, kind: cut, targets: append(everyWay, "all/postgres", "all/broker", "all/s3"), shares: []share{one, all}},
 		{weight: 4, kind: stallUp, targets: everyWay, lasts: seconds(1, 12), shares: everyShare},
 		{weight: 4, kind: stallDown, targets: everyWay, lasts: seconds(1, 12), shares: everyShare},
@@ -154,6 +157,14 @@ func newPlan(seed uint64, duration time.Duration) plan {
 		"EXPORTD_BACKLOG=" + []string{"0", "0", "12"}[r.IntN(3)],
 	}
 	p.faults = drawFaults(r, duration)
+	// In some runs there is no broker, in others one consumer does without while the rest of the fleet has it.
+	switch dispatch := rand.New(rand.NewPCG(seed, 3)); dispatch.IntN(4) {
+	case 0:
+		p.alone = processes
+		p.faults = slices.DeleteFunc(p.faults, func(f fault) bool { return f.target == "work queue" || strings.HasSuffix(f.target, "broker") })
+	case 1:
+		p.alone = []string{processes[1+dispatch.IntN(len(processes)-1)]}
+	}
 	p.orders = drawOrders(rand.New(rand.NewPCG(seed, 2)), duration)
 	return p
 }

@@ -19,6 +19,7 @@ func TestAPlanIsAPureFunctionOfItsSeed(t *testing.T) {
 
 func TestPlansHaveEveryKindOfFaultAndOfJob(t *testing.T) {
 	kinds, answers := map[kind]bool{}, map[string]bool{}
+	alone := map[int]bool{}
 	twins, cancels, redrives, broken, twice := 0, 0, 0, 0, 0
 	for seed := range uint64(30) {
 		p := newPlan(seed, 2*time.Minute)
@@ -28,6 +29,7 @@ func TestPlansHaveEveryKindOfFaultAndOfJob(t *testing.T) {
 				t.Fatalf("seed %d: faults are not in order of time", seed)
 			}
 		}
+		alone[len(p.alone)] = true
 		names := map[string]bool{}
 		for _, o := range p.orders {
 			if names[o.name()] {
@@ -54,6 +56,9 @@ func TestPlansHaveEveryKindOfFaultAndOfJob(t *testing.T) {
 				t.Errorf("no answer to %q is dropped in 30 plans", a)
 			}
 		}
+	}
+	if !alone[0] || !alone[1] || !alone[len(processes)] {
+		t.Errorf("of processes without a broker there are only so many in a plan: %v", alone)
 	}
 	if min(twins, cancels, redrives, broken, twice) == 0 {
 		t.Errorf("%d twins, %d cancelled, %d re-driven, %d broken, %d sent twice", twins, cancels, redrives, broken, twice)

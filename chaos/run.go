@@ -50,6 +50,9 @@ func execute(ctx context.Context, p plan, o options) (res result, err error) {
 		}
 	}
 	rep.began = time.Now()
+	if len(p.alone) > 0 {
+		rep.line("without a broker: %s", strings.Join(p.alone, ", "))
+	}
 	stopProgress := w.progress(ctx)
 	w.drive(ctx, p, o)
 	stopProgress()
@@ -139,7 +142,7 @@ func (w *world) check(ctx context.Context, p plan) error {
 			}
 		}
 	}
-	breaches, err := w.Breaches(ctx, stack.Expect{Changed: changed, Parked: -1})
+	breaches, err := w.Breaches(ctx, stack.Expect{Changed: changed, Parked: -1, Unannounced: len(p.alone) > 0})
 	if err != nil {
 		return err
 	}

@@ -53,14 +53,7 @@ func (w *world) strike(ctx context.Context, f fault) error {
 	if s := w.slots[f.target]; s != nil {
 		return w.strikeProcess(ctx, f, s)
 	}
-	switch f.target {
-	case "postgres":
-		return w.strikePostgres(ctx, f)
-	case "broker":
-		return w.strikeBroker(ctx, f)
-	default:
-		return w.strikeS3(ctx, f)
-	}
+	return w.strikeService(ctx, f)
 }
 
 // split takes a way apart: the process and the service. What is no way has no service.
@@ -89,49 +82,49 @@ func (w *world) strikeProcess(ctx context.Context, f fault, s *slot) error {
 	return w.start(context.WithoutCancel(ctx), s.name)
 }
 
-func (w *world) strikePostgres(ctx context.Context, f fault) error {
+// service is what can be done to each of them. stop may be nil: then restart stops it first.
+type service struct {
+	pause, resume, kill, stop func() error
+	restart                   func(context.Context) error
+}
+
+func (w *world) service(ctx context.Context, name string) service {
+	switch name {
+	case "postgres":
+		return service{w.postgres.Pause, w.postgres.Resume, w.postgres.Kill, nil, w.postgres.Restart}
+	case "broker":
+		return service{w.activemq.Pause, w.activemq.Resume, func() error { w.activemq.Kill(); return nil }, func() error { return w.activemq.Halt(ctx) }, w.activemq.Restart}
+	default:
+		return service{w.s3.Pause, w.s3.Resume, w.s3.Kill, w.s3.Stop, w.s3.Restart}
+	}
+}
+
+func (w *world) strikeService(ctx context.Context, f fault) error {
+	healing := context.WithoutCancel(ctx)
+	s := w.service(healing, f.target)
+	end := s.stop
 	switch f.kind {
 	case sessions:
 		return w.query(ctx, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, `select pg_terminate_backend(pid) from (select pid from pg_stat_activity where application_name like 'exportd%' order by random() limit $1) v`, f.size)
 			return err
 		})
+	case freeze:
+		if err := s.pause(); err != nil {
+			return err
+		}
+		pause(ctx, f.lasts)
+		return s.resume()
 	case kill:
-		if err := w.postgres.Kill(); err != nil {
+		end = s.kill
+	}
+	if end != nil {
+		if err := end(); err != nil {
 			return err
 		}
 		pause(ctx, f.lasts)
 	}
-	return w.postgres.Restart(context.WithoutCancel(ctx)) // a fast stop before, if it runs
-}
-
-func (w *world) strikeBroker(ctx context.Context, f fault) error {
-	if f.kind == kill {
-		w.activemq.Kill()
-	} else if err := w.activemq.Halt(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	pause(ctx, f.lasts)
-	return w.activemq.Restart(context.WithoutCancel(ctx))
-}
-
-func (w *world) strikeS3(ctx context.Context, f fault) error {
-	if f.kind == freeze {
-		if err := w.s3.Pause(); err != nil {
-			return err
-		}
-		pause(ctx, f.lasts)
-		return w.s3.Resume()
-	}
-	end := w.s3.Stop
-	if f.kind == kill {
-		end = w.s3.Kill
-	}
-	if err := end(); err != nil {
-		return err
-	}
-	pause(ctx, f.lasts)
-	return w.s3.Restart(context.WithoutCancel(ctx))
+	return s.restart(healing)
 }
 
 func (w *world) strikeWay(ctx context.Context, r *rand.Rand, f fault, process, service string) error {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -69,7 +70,7 @@ func newWorld(ctx context.Context, dir string, p plan, race bool, rep *report) (
 	if err := w.watchTransitions(ctx); err != nil {
 		return w, err
 	}
-	return w, w.makeSlots()
+	return w, w.makeSlots(p.alone)
 }
 
 func (w *world) startServices(ctx context.Context) (err error) {
@@ -99,8 +100,8 @@ func (w *world) startServices(ctx context.Context) (err error) {
 	return store.Probe(ctx) // makes the bucket
 }
 
-// makeSlots gives every process its own way to every service.
-func (w *world) makeSlots() error {
+// makeSlots gives every process its own way to every service. Those that work alone need none to the broker.
+func (w *world) makeSlots(alone []string) error {
 	for _, s := range services {
 		w.turns[s] = new(sync.Mutex)
 	}
@@ -131,7 +132,9 @@ func (w *world) makeSlots() error {
 				return err
 			}
 			u.Host = w.proxies[way].addr()
-			if service.name != "source" || command == "consumer" {
+			if service.name == "broker" && slices.Contains(alone, name) {
+				s.settings = append(s.settings, "EXPORTD_DISPATCH=database", "EXPORTD_BROKER_URLS=")
+			} else if service.name != "source" || command == "consumer" {
 				s.settings = append(s.settings, service.variable+"="+u.String())
 			}
 		}
@@ -206,7 +209,7 @@ func (w *world) heal(ctx context.Context) error {
 			_ = p.Signal(syscall.SIGCONT)
 		}
 	}
-	return w.s3.Resume()
+	return errors.Join(w.s3.Resume(), w.activemq.Resume(), w.postgres.Resume())
 }
 
 // close stops the services and removes what they kept.
