@@ -76,12 +76,12 @@ func (m metrics) repairs(f *consumer.Finisher, s *consumer.Sweeper) {
 // pool is one of the connection pools.
 func (m metrics) pool(name string, stats func() db.PoolStats) {
 	labels := func(state string) prometheus.Labels { return prometheus.Labels{"pool": name, "state": state} }
-	m.gauge("db_connections", "Database connections of this process.", labels("in_use"), func() float64 { return float64(stats().InUse) })
-	m.gauge("db_connections", "Database connections of this process.", labels("idle"), func() float64 { s := stats(); return float64(s.Open - s.InUse) })
+	m.gauge("db_connections", "Database connections of this process, by pool and state.", labels("in_use"), func() float64 { return float64(stats().InUse) })
+	m.gauge("db_connections", "Database connections of this process, by pool and state.", labels("idle"), func() float64 { s := stats(); return float64(s.Open - s.InUse) })
 	pool := prometheus.Labels{"pool": name}
-	m.gauge("db_connections_limit", "Most database connections of this process.", pool, func() float64 { return float64(stats().Most) })
+	m.gauge("db_connections_limit", "Most connections that the pool may have.", pool, func() float64 { return float64(stats().Most) })
 	m.counter("db_connection_waits_total", "How often somebody waited for a free connection.", pool, func() float64 { return float64(stats().Waits) })
-	m.counter("db_connection_wait_seconds_total", "How long, in all.", pool, func() float64 { return stats().Waited.Seconds() })
+	m.counter("db_connection_wait_seconds_total", "How long anybody waited for a free connection, in all.", pool, func() float64 { return stats().Waited.Seconds() })
 }
 
 // chunkDurations is for consumer.Config.Ended.

@@ -20,8 +20,9 @@ const (
 	readingStale = time.Minute
 	// readingLimit bounds one reading.
 	readingLimit = 15 * time.Second
-	// readingShare is the part of the time that may be spent on reading.
+	// One part in readingShare of the time may be spent on reading; but readingMost is the longest pause.
 	readingShare = 20
+	readingMost  = 30 * time.Second
 )
 
 // reading is something that costs a question, to the database or the broker, and is scraped by anybody at any time. It is read in the background, when
@@ -75,7 +76,7 @@ func (r *reading[T]) refresh(ctx context.Context, under chan struct{}) {
 	r.stop()
 	r.under = nil
 	now := time.Now()
-	r.next = now.Add(max(readingFresh, readingShare*now.Sub(began)))
+	r.next = now.Add(min(max(readingFresh, readingShare*now.Sub(began)), readingMost))
 	if err == nil {
 		r.value, r.at = value, now
 	} else {
@@ -125,17 +126,17 @@ func stateDesc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descJobs         = stateDesc("jobs", "Jobs that have not ended.", "status")
 	descRunning      = stateDesc("chunks_running", "Chunks of which some worker holds a claim.")
-	descDebts        = stateDesc("dispatch_chunks", "Chunks that are owed a run: ready (in line for the relay), sending, sent (published, not claimed yet), wait (until their retry is due).", "state")
-	descDebtAge      = stateDesc("dispatch_oldest_seconds", "Age of the oldest of them: ready since they were due (looking at the first 1000 in line), sent since they were published.", "state")
-	descOutbox       = stateDesc("outbox_messages", "Messages that their receiver has not confirmed.", "destination")
-	descOutboxAge    = stateDesc("outbox_oldest_seconds", "Age of the oldest of them.", "destination")
-	descWorkers      = stateDesc("fleet_workers", "Consumers that live.")
-	descConcurrency  = stateDesc("fleet_concurrency", "Chunks that they work on at a time.")
-	descQueue        = stateDesc("queue_messages", "Messages in the broker's queue, those in flight included. Absent while the broker does not tell.", "queue")
-	descInFlight     = stateDesc("queue_in_flight_messages", "Messages that the broker has sent to a consumer and got no acknowledgement of.", "queue")
-	descConsumers    = stateDesc("queue_consumers", "Subscriptions to the broker's queue.", "queue")
-	descReadAt       = stateDesc("state_read_timestamp_seconds", "When the state below was read from the database (of: database) and the broker (of: queues), in Unix time; 0 when longer than a minute ago, and then it is absent.", "of")
-	descReadFailures = stateDesc("state_read_failures_total", "Readings of it that failed.", "of")
+	descDebts        = stateDesc("dispatch_chunks", "Chunks that are owed a run: ready (in line for the relay), sending, sent (published, not claimed yet), wait (for their retry to be due).", "state")
+	descDebtAge      = stateDesc("dispatch_oldest_seconds", "Age of the oldest chunk that is owed a run: ready, since it was due (of the first 1000 in line); sent, since it was published last.", "state")
+	descOutbox       = stateDesc("outbox_messages", "Dead-letter notices (parking) and webhook calls (webhook) that their receiver has not confirmed.", "destination")
+	descOutboxAge    = stateDesc("outbox_oldest_seconds", "Age of the oldest notice or call that its receiver has not confirmed.", "destination")
+	descWorkers      = stateDesc("fleet_workers", "Consumers that are alive.")
+	descConcurrency  = stateDesc("fleet_concurrency", "Chunks that all living consumers together work on at a time.")
+	descQueue        = stateDesc("queue_messages", "Messages in the work and the parking queue, those in flight included. Absent while the broker does not tell.", "queue")
+	descInFlight     = stateDesc("queue_in_flight_messages", "Messages that the broker has sent to a consumer and that are not acknowledged.", "queue")
+	descConsumers    = stateDesc("queue_consumers", "Subscriptions to the work and the parking queue.", "queue")
+	descReadAt       = stateDesc("state_read_timestamp_seconds", "When the database and the queues were last asked for the gauges of the whole installation, in Unix time; 0, and they are absent, when that is more than a minute ago.", "of")
+	descReadFailures = stateDesc("state_read_failures_total", "How often the database and the queues could not be asked for the gauges of the whole installation.", "of")
 )
 
 // Describe implements prometheus.Collector.
