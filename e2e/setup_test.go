@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"exportd/api/apitest"
 	"exportd/broker/brokertest"
 	"exportd/broker/localmq"
 	"exportd/db/dbtest"
@@ -80,11 +82,12 @@ func raceDetector() bool {
 // world is a stack.World whose calls fail the test.
 type world struct {
 	*stack.World
-	t      *testing.T
-	api    *stack.Process
-	client stack.Client
-	db     *pgx.Conn
-	expect stack.Expect
+	t        *testing.T
+	api      *stack.Process
+	client   stack.Client
+	contract *apitest.Contract // of api
+	db       *pgx.Conn
+	expect   stack.Expect
 
 	// Servers of this test's own, where it asked for them.
 	postgres *pglocal.Server
@@ -213,11 +216,15 @@ func (w *world) limited() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.t.Context(), limit)
 }
 
-// startAPI starts an api and makes it the one that the test talks to.
+// startAPI starts an api and makes it the one that the test talks to. Its answers are held against the document that it serves.
 func (w *world) startAPI(settings ...string) *stack.Process {
 	w.t.Helper()
 	p := w.start("api", settings...)
-	w.api, w.client = p, stack.Client{URL: p.URL}
+	contract, err := apitest.Fetch(http.DefaultClient, p.URL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.api, w.client, w.contract = p, stack.Client{URL: p.URL, Check: contract.Check}, contract
 	return p
 }
 

@@ -51,11 +51,20 @@ type Parameter struct {
 
 // Target is the path with the examples of its parameters.
 func (op *Operation) Target() string {
-	target := op.Path
+	values := map[string]string{}
 	for _, p := range op.Parameters {
 		if p.In == "path" {
-			target = strings.ReplaceAll(target, "{"+p.Name+"}", url.PathEscape(p.Example()))
+			values[p.Name] = p.Example()
 		}
+	}
+	return op.At(values)
+}
+
+// At is the path with the values of its parameters, those of other paths being left out.
+func (op *Operation) At(values map[string]string) string {
+	target := op.Path
+	for name, value := range values {
+		target = strings.ReplaceAll(target, "{"+name+"}", url.PathEscape(value))
 	}
 	return target
 }

@@ -37,27 +37,25 @@ var hostileValues = []string{
 }
 
 // Attacks are made from the document: every parameter, header, field and method of every call, one at a time. The rest of each request is an example of
-// the document, with the given values of path parameters, so that it would be valid but for that one thing.
+// the document, with the given values of path parameters, so that it would be valid but for that one thing. Headers that are no call's own are
+// tried on one call that takes a body and one that does not.
 func (c *Contract) Attacks(own map[string]string) (attacks []Attack) {
+	tried := map[bool]bool{}
 	for _, op := range c.Operations {
 		attacks = append(attacks, op.attacks(own)...)
+		if takes := op.Body != nil; !op.Open && !tried[takes] {
+			tried[takes] = true
+			attacks = append(attacks, op.headerAttacks(own)...)
+		}
 		for _, method := range []string{"PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "BREW", "get", strings.Repeat("X", 1000)} {
-			attacks = append(attacks, Attack{Method: method, Target: op.target(own), Body: string(op.Example), Refused: true})
+			attacks = append(attacks, Attack{Method: method, Target: op.At(own), Body: string(op.Example), Refused: true})
 		}
 	}
 	return attacks
 }
 
-func (op *Operation) target(values map[string]string) string {
-	target := op.Path
-	for name, value := range values {
-		target = strings.ReplaceAll(target, "{"+name+"}", url.PathEscape(value))
-	}
-	return target
-}
-
 func (op *Operation) attacks(own map[string]string) (attacks []Attack) {
-	base := Attack{Method: op.Method, Target: op.target(own), Body: string(op.Example)}
+	base := Attack{Method: op.Method, Target: op.At(own), Body: string(op.Example)}
 	add := func(refused bool, change func(*Attack)) {
 		a := base
 		a.Refused = refused
@@ -73,7 +71,7 @@ func (op *Operation) attacks(own map[string]string) (attacks []Attack) {
 			case "path":
 				values := maps.Clone(own)
 				values[p.Name] = value
-				add(value != "", func(a *Attack) { a.Target = op.target(values) })
+				add(value != "", func(a *Attack) { a.Target = op.At(values) })
 				add(false, func(a *Attack) { a.Target = strings.ReplaceAll(op.Path, "{"+p.Name+"}", strings.Map(visible, value)) })
 			case "query":
 				add(false, func(a *Attack) { a.Target += "?" + p.Name + "=" + url.QueryEscape(value) })
@@ -87,9 +85,6 @@ func (op *Operation) attacks(own map[string]string) (attacks []Attack) {
 		}
 	}
 	for _, value := range hostileValues {
-		for _, name := range []string{"X-Request-Id", "traceparent", "Accept", "Range", "Cookie", "Origin", "Transfer-Encoding", "Expect", "Upgrade", "X-Forwarded-For", "Host"} {
-			add(false, func(a *Attack) { a.Headers = []string{name + ": " + value} })
-		}
 		add(false, func(a *Attack) { a.Target += "?" + url.QueryEscape(value) + "=" + url.QueryEscape(value) })
 	}
 	if op.Body == nil {
@@ -103,6 +98,20 @@ func (op *Operation) attacks(own map[string]string) (attacks []Attack) {
 	}
 	for _, body := range hostileBodies(base.Body, op.Body) {
 		add(true, func(a *Attack) { a.Body = body })
+	}
+	return attacks
+}
+
+func (op *Operation) headerAttacks(own map[string]string) (attacks []Attack) {
+	a := Attack{Method: op.Method, Target: op.At(own)}
+	if op.Body != nil { // nothing is to be stored
+		a.Refused, a.Body = true, "{"
+	}
+	for _, name := range []string{"X-Request-Id", "traceparent", "Accept", "Range", "Cookie", "Origin", "Transfer-Encoding", "Expect", "Upgrade", "X-Forwarded-For", "Host"} {
+		for _, value := range hostileValues {
+			a.Headers = []string{name + ": " + value}
+			attacks = append(attacks, a)
+		}
 	}
 	return attacks
 }

@@ -57,7 +57,12 @@ type StatusError struct {
 func (e *StatusError) Error() string { return e.text }
 
 // Client drives an api over HTTP.
-type Client struct{ URL string }
+type Client struct {
+	URL   string
+	Token string // empty: none
+	// Check, if set, says what is wrong with an answer; its error is the call's.
+	Check func(method, target string, answer *http.Response, body []byte) error
+}
 
 // Submit posts a job. Any answer but 202 is an error.
 func (c Client) Submit(ctx context.Context, s Submission) (job Job, err error) {
@@ -74,6 +79,18 @@ func (c Client) Submit(ctx context.Context, s Submission) (job Job, err error) {
 func (c Client) Job(ctx context.Context, id string) (job Job, err error) {
 	_, err = c.call(ctx, http.MethodGet, "/jobs/"+id, nil, http.StatusOK, &job)
 	return job, err
+}
+
+// Page is a page of a list.
+type Page struct {
+	Jobs       []Job
+	NextCursor string
+}
+
+// List asks for a page of jobs, or of chunks, of which it tells the cursor only.
+func (c Client) List(ctx context.Context, path string) (page Page, err error) {
+	_, err = c.call(ctx, http.MethodGet, path, nil, http.StatusOK, &page)
+	return page, err
 }
 
 // Order gives the job an order: cancel or redrive.
@@ -106,6 +123,9 @@ func (c Client) call(ctx context.Context, method, path string, body []byte, want
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, err
@@ -114,6 +134,11 @@ func (c Client) call(ctx context.Context, method, path string, body []byte, want
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, err
+	}
+	if c.Check != nil {
+		if err := c.Check(method, path, resp, answer); err != nil {
+			return resp.Header, err
+		}
 	}
 	if resp.StatusCode != want {
 		return resp.Header, &StatusError{resp.StatusCode, fmt.Sprintf("%s %s: %s %s", method, path, resp.Status, strings.TrimSpace(string(answer)))}
