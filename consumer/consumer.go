@@ -190,7 +190,7 @@ func (c *Consumer) deliver(ctx, life context.Context, d Delivery) {
 	ref, err := export.ParseWorkMessage(m.Body)
 	if err != nil {
 		c.Stats.Unreadable.Add(1)
-		c.Log.Warn("park a message that is no chunk of ours", "reason", err, "bytes", len(m.Body), "requestId", m.Headers[export.HeaderRequestID])
+		c.Log.Warn("park a message that is no chunk of ours", "reason", err, "bytes", len(m.Body), "requestId", requestID(m))
 		m.Headers = parkedHeaders(m.Headers, err.Error())
 		if c.persist(life, "park the message", func(ctx context.Context) error { return c.Store.ParkAsItCame(ctx, m) }) != nil {
 			return

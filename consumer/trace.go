@@ -14,7 +14,13 @@ type hint struct {
 }
 
 func hintOf(ref export.Ref, m export.Message) hint {
-	return hint{ref, m.Headers[export.HeaderRequestID], m.Headers[export.HeaderTraceparent]}
+	return hint{ref, requestID(m), m.Headers[export.HeaderTraceparent]}
+}
+
+// requestID is what a message says, for the log. Those that the API lets pass are no longer.
+func requestID(m export.Message) string {
+	id := m.Headers[export.HeaderRequestID]
+	return id[:min(len(id), 128)]
 }
 
 type logKey struct{}
