@@ -70,3 +70,65 @@ func TestAStoppedConsumerFinishesWhatEndsInTime(t *testing.T) {
 	}
 	w.checkInvariants()
 }
+
+func TestAStopEndsInTimeThoughADependencyHangs(t *testing.T) {
+	t.Parallel()
+	for name, frozen := range map[string]struct {
+		own           own
+		begin, end    func(*world) error
+		spentAttempts bool // nothing can be given back
+	}{
+		"broker":   {own{broker: true}, func(w *world) error { return w.activemq.Pause() }, func(w *world) error { return w.activemq.Resume() }, false},
+		"database": {own{postgres: true}, func(w *world) error { return w.postgres.Pause() }, func(w *world) error { return w.postgres.Resume() }, true},
+		"s3":       {own{s3: true}, func(w *world) error { return w.s3.Pause() }, func(w *world) error { return w.s3.Resume() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, frozen.own)
+			w.Settings = []string{"EXPORTD_CHUNK_TIMEOUT=20s"} // after which the janitor comes
+			w.startAPI()
+			const drain = 6 * time.Second
+			leaving := w.startConsumer("EXPORTD_CONCURRENCY=6", "EXPORTD_DRAIN_TIMEOUT="+drain.String())
+			open, openHalf := w.closeGate(1), w.closeGate(12)
+			job := w.submit(stack.Submission{Items: []stack.Item{
+				{Key: "GATE_1", EffectiveDates: days(2)}, {Key: "HALF_12", EffectiveDates: days(2)}, {Key: "STREAM_70", EffectiveDates: days(2)}}})
+			w.eventually("it has its hands full, and uploads", func() bool {
+				return w.number(`select count(*) from job_chunk where status = 'RUNNING'`) == 6 && w.number(`select count(*) from job_chunk where upload_id is not null`) == 4
+			})
+			if err := frozen.begin(w); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := leaving.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			code := w.exit(leaving, drain+10*time.Second)
+			if took := time.Since(began); code != 0 || took > drain+time.Second {
+				t.Errorf("exit code %d after %s", code, took)
+			}
+			if err := frozen.end(w); err != nil {
+				t.Fatal(err)
+			}
+			if !frozen.spentAttempts {
+				if n := w.number(`select count(*) from job_chunk where status = 'RUNNING'`); n > 0 {
+					t.Errorf("%d chunks were not given back", n)
+				}
+			}
+			w.startConsumer("EXPORTD_CONCURRENCY=6")
+			open()
+			openHalf()
+			w.ended(job, "COMPLETED")
+			if !frozen.spentAttempts {
+				w.once()
+			}
+			store := w.bucket()
+			w.eventually("the janitor has come for what nobody could abort", func() bool {
+				for range store.ListUploads(t.Context(), "") {
+					return false
+				}
+				return true
+			})
+			w.checkInvariants()
+		})
+	}
+}
