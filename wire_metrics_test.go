@@ -83,7 +83,7 @@ func TestMetricsTellWhatWasDone(t *testing.T) {
 	var a, c scrape
 	eventually(t, 30*time.Second, func() (bool, string) { // the state is read at most every ten seconds
 		a, c = api.scrape(t), consumer.scrape(t)
-		return a.series[`exportd_queue_consumers{queue="work"}`] == 1 && a.series["exportd_fleet_workers"] == 1 && a.sum("exportd_jobs_ended_total")+c.sum("exportd_jobs_ended_total") == 3, a.text
+		return c.series["exportd_chunks_in_flight"] == 0 && a.series[`exportd_queue_consumers{queue="work"}`] == 1 && a.series["exportd_fleet_workers"] == 1 && a.sum("exportd_jobs_ended_total")+c.sum("exportd_jobs_ended_total") == 3, a.text
 	})
 	a.want(t, map[string]float64{
 		`exportd_submissions_total{result="stored"}`: 3, `exportd_submissions_total{result="replayed"}`: 1, "exportd_submitted_chunks_total": 5,

@@ -28,7 +28,7 @@ func (s *Subscriber) keep(ctx context.Context, share int) {
 		if ctx.Err() != nil || s.wish().drained {
 			return
 		}
-		s.log.Warn("no subscription, trying again", "err", err, "wait", wait)
+		s.log.Warn("no subscription, trying again", "error", err, "wait", wait)
 		s.sleep(ctx, wait)
 	}
 }

@@ -115,7 +115,7 @@ func (r *Relay) run(ctx context.Context, f *flow) {
 			failures++
 			r.stats.failures.Add(1)
 			wait := export.Backoff(failures, retryFirst, retryMost)
-			r.cfg.Log.Warn("relay: trying again", "flow", f.name, "err", err, "wait", wait, "batch", f.size)
+			r.cfg.Log.Warn("relay: trying again", "flow", f.name, "error", err, "wait", wait, "batch", f.size)
 			sleep(ctx, wait, nil)
 		case moved:
 			failures, idle = 0, 0

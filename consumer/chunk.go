@@ -19,7 +19,7 @@ func (c *Consumer) chunk(ctx, life context.Context, h hint) bool {
 	var claim *export.Claim
 	var refusal export.Refusal
 	log := c.Log.With("jobId", h.ref.JobID, "chunkKey", h.ref.ChunkKey(), "requestId", h.requestID)
-	claiming, cancel := outlast(context.WithValue(ctx, logKey{}, log), context.WithValue(life, logKey{}, log), claimGrace)
+	claiming, cancel := outlast(ctx, export.WithLog(life, log), claimGrace)
 	defer cancel()
 	err := c.persist(claiming, "claim a chunk", func(ctx context.Context) (err error) {
 		claim, refusal, err = c.Store.Claim(ctx, h.ref, id)

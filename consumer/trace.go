@@ -23,23 +23,16 @@ func requestID(m export.Message) string {
 	return id[:min(len(id), 128)]
 }
 
-type logKey struct{}
-
 // withLog has what is logged for the chunk name it.
 func (c *Consumer) withLog(ctx context.Context, claim *export.Claim) (context.Context, *slog.Logger) {
 	log := c.Log.With("jobId", claim.JobID, "chunkKey", claim.ChunkKey(), "attempt", claim.Attempt, "requestId", claim.Job.RequestID)
 	if id := export.TraceID(claim.Job.Traceparent); id != "" {
 		log = log.With("traceId", id)
 	}
-	return context.WithValue(ctx, logKey{}, log), log
+	return export.WithLog(ctx, log), log
 }
 
-func (c *Consumer) log(ctx context.Context) *slog.Logger {
-	if log, ok := ctx.Value(logKey{}).(*slog.Logger); ok {
-		return log
-	}
-	return c.Log
-}
+func (c *Consumer) log(ctx context.Context) *slog.Logger { return export.LogOf(ctx, c.Log) }
 
 func noTrace(error, ...slog.Attr) {}
 

@@ -123,7 +123,7 @@ func (s *Source) Export(ctx context.Context, key string, date export.Date, w io.
 	rows, err = s.stream(ctx, key, date, out)
 	if sqlState(err) == "0A000" && !out.started && ctx.Err() == nil {
 		// "cached plan must not change result type": a column was added between parsing and running.
-		s.log.Info("export query again: its plan changed", "key", key, "date", date, "err", err)
+		export.LogOf(ctx, s.log).Info("export query again: its plan changed", "key", key, "date", date, "error", err)
 		out.buf = out.buf[:0]
 		rows, err = s.stream(ctx, key, date, out)
 	}

@@ -49,7 +49,8 @@ func Open(ctx context.Context, cfg Config) (start export.StartSpan, close func()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithBatcher(&reporting{SpanExporter: exporter, log: cfg.Log}), sdk.WithResource(who))
+	over, giveUp := context.WithCancel(context.Background())
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(&reporting{SpanExporter: exporter, log: cfg.Log, over: over}), sdk.WithResource(who))
 	cfg.Log.Info("traces are sent", "to", redacted(endpoint))
 	tracer := provider.Tracer("exportd")
 	return func(ctx context.Context, s export.Span) (context.Context, string, export.EndSpan) {
@@ -58,6 +59,7 @@ func Open(ctx context.Context, cfg Config) (start export.StartSpan, close func()
 		func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 			defer cancel()
+			defer giveUp() // or an export under way would go on
 			return provider.Shutdown(ctx)
 		}, nil
 }
@@ -100,10 +102,14 @@ func redacted(endpoint string) string {
 type reporting struct {
 	sdk.SpanExporter
 	log  *slog.Logger
+	over context.Context // ends when nobody waits for an export any more
 	away atomic.Bool
 }
 
 func (r *reporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.over, cancel)()
 	err := r.SpanExporter.ExportSpans(ctx, spans)
 	if was := r.away.Swap(err != nil); err != nil && !was {
 		r.log.Warn("traces cannot be sent, and are dropped until they can", "error", err)

@@ -70,7 +70,7 @@ func (s *Server) release() {
 	}
 	if s.temp {
 		if err := os.RemoveAll(s.dir); err != nil {
-			s.log.Warn("remove the folder of a stopped postgres", "dir", s.dir, "err", err)
+			s.log.Warn("remove the folder of a stopped postgres", "dir", s.dir, "error", err)
 		}
 	}
 	s.owner.Close()
