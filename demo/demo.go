@@ -208,7 +208,7 @@ func (d *demo) startChild(name, command string) (*child, error) {
 func (d *demo) serve(ctx context.Context) error {
 	d.say("")
 	d.say("still running, until Ctrl-C:")
-	d.say("  API        %s (description: %s/openapi.json)", d.client.base, d.client.base)
+	d.say("  API        %s (description: %s/docs)", d.client.base, d.client.base)
 	d.say("  database   psql %q", d.databaseURL)
 	d.say("  files      %s", d.files)
 	d.say("try         curl -X POST %s/jobs -H 'Content-Type: application/json' -d '{\"items\":[{\"key\":\"SFO\",\"effectiveDates\":[\"20010214\"]}]}'", d.client.base)
