@@ -105,17 +105,24 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	return c.commit(ctx, f.life, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
 }
 
-// abort removes what is left of an upload: nothing after success. A worker that has to end leaves it to the janitor if the store does not answer.
+// abort removes what is left of an upload: nothing after success. A worker that has to end does not wait for a store that does not answer: Run does, while it
+// can, and the janitor comes for the rest.
 func (c *Consumer) abort(ctx context.Context, up Upload, key string) {
-	done := make(chan error, 1)
-	go func() { done <- up.Abort(ctx) }()
-	err := errDraining
+	done := make(chan struct{})
+	c.aborts.Go(func() {
+		defer close(done)
+		if err := up.Abort(ctx); err != nil {
+			c.log(ctx).Warn("abort an upload", "key", key, "error", err)
+		}
+	})
 	select {
-	case err = <-done:
+	case <-done:
+		return
 	case <-c.hurry:
 	}
-	if err != nil {
-		c.log(ctx).Warn("abort an upload", "key", key, "error", err)
+	select {
+	case <-done:
+	case <-time.After(c.DrainTimeout / 50):
 	}
 }
 

@@ -55,6 +55,7 @@ type Consumer struct {
 	slots   chan struct{}    // one token per chunk at work
 	freed   chan struct{}    // a slot became free
 	hurry   chan struct{}    // closed late in the drain time: what hangs is not waited for
+	aborts  sync.WaitGroup   // of uploads
 }
 
 // Stats counts what the consumer did since its start.
@@ -125,14 +126,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if c.Intake != nil {
 		c.Intake.Drain()
 	}
-	idle := make(chan struct{})
-	go func() {
-		defer close(idle)
-		workers.Wait()
-	}()
-	select {
-	case <-idle:
-	case <-last.Done():
+	idle := waitUntil(last, &workers)
+	if !idle {
 		c.Log.Warn("the drain time is over; what is at work is left to whoever takes it over", "inFlight", c.InFlight())
 	}
 	var farewell sync.WaitGroup
@@ -147,7 +142,25 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 	}
 	farewell.Wait()
+	if idle {
+		waitUntil(last, &c.aborts)
+	}
 	return nil
+}
+
+// waitUntil waits for the group; false means that ctx ended first.
+func waitUntil(ctx context.Context, group *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // workLoop is one worker: it works on one hint after the other until ctx ends.
