@@ -178,12 +178,7 @@ func (w *world) stop(name string) {
 		w.report.breach("%v", err)
 		return
 	}
-	limit := drainTimeout
-	if name == "api" {
-		limit = apiDrainTime
-	}
-	// Beyond that: other parts are closed after the chunks and the requests, and this machine is busy.
-	ctx, cancel := context.WithTimeout(context.Background(), limit+stopSlack)
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout+stopSlack)
 	defer cancel()
 	code, err := p.Wait(ctx)
 	switch {
@@ -197,10 +192,8 @@ func (w *world) stop(name string) {
 	}
 }
 
-const (
-	apiDrainTime = 20 * time.Second // of requests in flight; no setting
-	stopSlack    = 10 * time.Second
-)
+// stopSlack is for a busy machine.
+const stopSlack = 4 * time.Second
 
 // heal undoes what could be left of faults: they undo themselves, this is for those that were cut short.
 func (w *world) heal(ctx context.Context) error {
