@@ -50,8 +50,8 @@ func (a *API) readiness() readyAnswer {
 
 // readyAnswer says no more of a failure than that there is one: it is given to everybody.
 type readyAnswer struct {
-	Status string            `json:"status"`
-	Checks map[string]string `json:"checks"`
+	Status string            `json:"status" enum:"ready,not ready,stopping"`
+	Checks map[string]string `json:"checks" doc:"ok or unavailable, by dependency."`
 }
 
 // readiness remembers its last look for a second, so that probes cost the dependencies nothing.
