@@ -86,8 +86,8 @@ func TestAStopEndsInTimeThoughADependencyHangs(t *testing.T) {
 			t.Parallel()
 			w := setup(t, frozen.own)
 			w.Settings = []string{"EXPORTD_CHUNK_TIMEOUT=20s"} // after which the janitor comes
-			w.startAPI()
 			const drain = 6 * time.Second
+			api := w.startAPI("EXPORTD_DRAIN_TIMEOUT=" + drain.String())
 			leaving := w.startConsumer("EXPORTD_CONCURRENCY=6", "EXPORTD_DRAIN_TIMEOUT="+drain.String())
 			open, openHalf := w.closeGate(1), w.closeGate(12)
 			job := w.submit(stack.Submission{Items: []stack.Item{
@@ -99,12 +99,16 @@ func TestAStopEndsInTimeThoughADependencyHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			began := time.Now()
-			if err := leaving.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
+			for _, p := range []*stack.Process{leaving, api} {
+				if err := p.Signal(syscall.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
 			}
-			code := w.exit(leaving, drain+10*time.Second)
-			if took := time.Since(began); code != 0 || took > drain+time.Second {
-				t.Errorf("exit code %d after %s", code, took)
+			for _, p := range []*stack.Process{leaving, api} {
+				code := w.exit(p, drain+10*time.Second)
+				if took := time.Since(began); code != 0 || took > drain+time.Second {
+					t.Errorf("%s: exit code %d after %s", p.Name, code, took)
+				}
 			}
 			if err := frozen.end(w); err != nil {
 				t.Fatal(err)
@@ -114,6 +118,7 @@ func TestAStopEndsInTimeThoughADependencyHangs(t *testing.T) {
 					t.Errorf("%d chunks were not given back", n)
 				}
 			}
+			w.startAPI()
 			w.startConsumer("EXPORTD_CONCURRENCY=6")
 			open()
 			openHalf()
