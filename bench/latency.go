@@ -96,13 +96,14 @@ func (b *bench) submissions(ctx context.Context) error {
 	return b.forgetJobs(ctx)
 }
 
-// forgetJobs empties the tables of jobs. Messages of theirs that are left in the queue will be acknowledged by the next consumer.
+// forgetJobs empties the tables of jobs, as retention does in time. Messages of theirs that are left in the queue will be acknowledged by the next consumer.
 func (b *bench) forgetJobs(ctx context.Context) error {
-	_, err := b.conn.Exec(ctx, "truncate job, job_chunk, dispatch, outbox, chunk_attempt, file_cache, peer_chunk, river_job")
-	if err == nil {
-		_, err = b.conn.Exec(ctx, "checkpoint")
+	for _, table := range tables {
+		if _, err := b.conn.Exec(ctx, "delete from "+table); err != nil {
+			return err
+		}
 	}
-	return err
+	return b.vacuum(ctx)
 }
 
 // loaded measures how long a small job's submission takes while consumer, database and bucket are busy with large ones.

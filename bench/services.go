@@ -135,15 +135,19 @@ func (b *bench) settle(ctx context.Context) error {
 	if err := os.RemoveAll(filepath.Join(b.dir, "s3", "data", bucket, "bench")); err != nil {
 		return err
 	}
-	_, err := b.conn.Exec(ctx, "checkpoint")
-	for _, table := range []string{"job", "job_chunk", "dispatch", "file_cache", "peer_chunk", "river_job"} {
-		if err == nil {
-			_, err = b.conn.Exec(ctx, "vacuum (analyze) "+table)
+	return b.vacuum(ctx)
+}
+
+// tables are those that grow with the work.
+var tables = []string{"job", "job_chunk", "dispatch", "outbox", "chunk_attempt", "file_cache", "peer_chunk", "river_job"}
+
+func (b *bench) vacuum(ctx context.Context) error {
+	for _, table := range tables {
+		if _, err := b.conn.Exec(ctx, "vacuum (analyze) "+table); err != nil {
+			return err
 		}
 	}
-	if err == nil && b.statements {
-		_, err = b.conn.Exec(ctx, "select pg_stat_statements_reset()")
-	}
+	_, err := b.conn.Exec(ctx, "checkpoint")
 	return err
 }
 

@@ -123,6 +123,22 @@ func TestAClaimTakesTheDebtThatWasWrittenWhileItWaited(t *testing.T) {
 	}
 }
 
+func TestAClaimTakesTheDebtThatARelayRewroteMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	pool := sessions(t, s)
+	_, refs := submit(t, s, submission(1))
+	must(t, meanwhile(t, pool, `select from dispatch for update`, func() error {
+		_, _, err := s.Claim(context.Background(), refs[0], uuid.NewString())
+		return err
+	}, `update dispatch set state = 'READY', due_at = now()`))
+	var debts int
+	must(t, pool.QueryRow(t.Context(), `select count(*) from dispatch`).Scan(&debts))
+	if debts != 0 {
+		t.Errorf("%d debts of a claimed chunk", debts)
+	}
+}
+
 func TestAPinThatWaitedDoesNotEndTheRunAfterTheOneItSaw(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

@@ -34,27 +34,24 @@ func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*exp
 //
 // The arrays of this and the other statements for groups come as sub-selects, so that the planner cannot see their lengths: it would believe that a plan
 // made for one length is better than the general one, and plan anew for every group, which costs five times what a small group does.
-const claimSQL = `
+var claimSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) with ordinality as w(job_id, chunk_key, claim_id, n)
-), held as (
-    select job_id, chunk_key, status, claim_id, attempts, lock_owner, started_at, lease_until, next_retry_at, upload_id, s3_object_key, row_count, byte_count, sha256
-    from job_chunk c
-    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key)
-    order by job_id, chunk_key
-    for update of c
+), ` + heldSQL("status, claim_id, attempts, lock_owner, started_at, lease_until, next_retry_at, upload_id, s3_object_key, row_count, byte_count, sha256", "", "") + `, due as materialized (
+    select job_id, chunk_key, w.claim_id
+    from held h join want w using (job_id, chunk_key) join job j using (job_id)
+    where j.ending is null and j.outcome is null
+      and h.claim_id is distinct from w.claim_id and not exists (select from chunk_attempt a where a.claim_id = w.claim_id) -- an ID is used once
+      and (h.status = 'PENDING'
+           or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
+           or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
+              and (select true from dispatch d where d.job_id = h.job_id and d.chunk_key = h.chunk_key))
 ), taken as (
     update job_chunk c
     set status = 'RUNNING', attempts = c.attempts + 1, claim_id = w.claim_id, lock_owner = $4, started_at = now(),
         lease_until = now() + $5::interval, next_retry_at = null,
         upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
-    from held h join want w using (job_id, chunk_key) join job j using (job_id)
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and j.ending is null and j.outcome is null
-      and h.claim_id is distinct from w.claim_id and not exists (select from chunk_attempt a where a.claim_id = w.claim_id) -- an ID is used once
-      and (h.status = 'PENDING'
-           or h.status = 'RETRY_WAIT' and h.next_retry_at <= now()
-           or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
-              and exists (select from dispatch d where d.job_id = h.job_id and d.chunk_key = h.chunk_key))
+    from due w where ` + thatChunk + `
     returning c.job_id, c.chunk_key, c.claim_id
 ), lost as (
     insert into chunk_attempt (claim_id, job_id, chunk_key, run, attempt, worker, started_at, outcome, error_code, error_message)
@@ -69,6 +66,23 @@ select w.n, coalesce(t.claim_id = w.claim_id, false), case when t.claim_id is nu
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
        case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
 from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key)`
+
+// heldSQL locks the chunks of want, in order of their keys, and answers them as they are then. Each is looked up by itself: the planner, which takes new tables
+// and those that were empty for tiny, would rather read a whole index, and keeps to that when they have grown.
+func heldSQL(columns, more, locked string) string {
+	key, match := "job_id, chunk_key", ""
+	if more != "" {
+		key, match = key+", "+more, " and c."+more+" = w."+more
+	}
+	return `held as (
+    select c.* from (select ` + key + ` from want group by ` + key + ` order by job_id collate "C", chunk_key collate "C") w
+    cross join lateral (select job_id, chunk_key, ` + columns + ` from job_chunk c where c.job_id = w.job_id and c.chunk_key = w.chunk_key` + match + ` for update ` + locked + `) c
+)`
+}
+
+// thatChunk finds chunk c of row w by its key. Against an array of one the condition is good for a look-up, and neither for a merge nor for a hash of
+// all chunks. Where w is joined from several it has to be materialized, or the planner would look up half of the key.
+const thatChunk = `c.job_id = any(array[w.job_id]) and c.chunk_key = w.chunk_key`
 
 func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
 	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
@@ -115,15 +129,18 @@ func (s *Store) markStarted(ctx context.Context, jobs []string) error {
 // paidSQL deletes the debts of chunks that were claimed or have ended, for which guard holds. It is a statement of its own, after the one that locked
 // and changed the chunks: that one cannot see a debt that the sweeper wrote while it waited for the lock.
 //
-// Each debt is looked up by its key, locked, and deleted by its place. A plain join would read the whole index: a queue is mostly empty, so the planner
-// takes it for tiny, but while a long transaction anywhere in the database keeps dead rows, the index holds every debt that was paid since.
+// The debts are locked in order and then deleted by their keys: by the place that the lock found, a debt that a relay has just rewritten would be missed.
+// A plain join would read the whole index: a queue is mostly empty, so the planner takes it for tiny, but while a long transaction anywhere in the database
+// keeps dead rows, the index holds every debt that was paid since.
 func paidSQL(guard string) string {
 	return `
-delete from dispatch where ctid = any(array(
-    select d.ctid
-    from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) as w(job_id, chunk_key, claim_id)
-    join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key and (` + guard + `)
-    cross join lateral (select ctid from dispatch d where d.job_id = c.job_id and d.chunk_key = c.chunk_key for update) d))`
+with paid as materialized (
+    select w.job_id, w.chunk_key
+    from (select * from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) as w(job_id, chunk_key, claim_id) order by job_id collate "C", chunk_key collate "C") w
+    cross join lateral (select from job_chunk c where c.job_id = w.job_id and c.chunk_key = w.chunk_key and (` + guard + `) offset 0) c
+    cross join lateral (select from dispatch d where d.job_id = w.job_id and d.chunk_key = w.chunk_key for update) d
+)
+delete from dispatch c using paid w where ` + thatChunk
 }
 
 // claimRow is one row of claimSQL.
@@ -184,21 +201,16 @@ func (r *claimRow) previous() *export.Announced {
 	return a
 }
 
-const renewSQL = `
+var renewSQL = `
 with want as (
     select job_id, chunk_key, claim_id::uuid from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) as w(job_id, chunk_key, claim_id)
-), held as (
-    select c.job_id, c.chunk_key, c.status from job_chunk c join want w on c.job_id = w.job_id and c.chunk_key = w.chunk_key
-    where c.claim_id = w.claim_id
-    order by c.job_id, c.chunk_key
-    for update of c skip locked
-), renewed as (
-    update job_chunk c set lease_until = now() + $4::interval from held h
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
+), ` + heldSQL("status", "claim_id", "skip locked") + `, renewed as (
+    update job_chunk c set lease_until = now() + $4::interval from held w
+    where ` + thatChunk + ` and w.status = 'RUNNING'
     returning c.job_id, c.chunk_key
 )
 select w.claim_id::text, c.status, r.job_id is not null
-from want w join job_chunk c on c.job_id = w.job_id and c.chunk_key = w.chunk_key and c.claim_id = w.claim_id
+from want w join job_chunk c on ` + thatChunk + ` and c.claim_id = w.claim_id
 left join renewed r on r.job_id = w.job_id and r.chunk_key = w.chunk_key`
 
 // Renew prolongs the claims, all in one statement, and answers per claim ID.

@@ -66,7 +66,8 @@ with picked as (
     returning d.*
 )
 select ` + debtColumns + `
-from leased d join job_chunk c on c.job_id = d.job_id and c.chunk_key = d.chunk_key join job j on j.job_id = d.job_id
+from leased d join job j on j.job_id = d.job_id
+cross join lateral (select * from job_chunk c where c.job_id = d.job_id and c.chunk_key = d.chunk_key offset 0) c
 order by d.rank, d.debt_id`
 }
 
@@ -118,13 +119,13 @@ func scanDebt(row pgx.CollectableRow) (d export.Debt, err error) {
 func (s *Store) ReturnDebts(ctx context.Context, unsent []export.Debt) error {
 	return again(ctx, func(ctx context.Context) error {
 		_, err := s.pool.Exec(ctx, `
-with held as (
-    select d.job_id, d.chunk_key
-    from dispatch d join unnest($1::text[], $2::text[], $3::bigint[]) as w(job_id, chunk_key, debt_id)
-         on d.job_id = w.job_id and d.chunk_key = w.chunk_key and d.debt_id = w.debt_id
-    where d.state = 'SENDING' for update of d skip locked
-)
-update dispatch d set state = 'READY', due_at = now() from held h where d.job_id = h.job_id and d.chunk_key = h.chunk_key`, debtArrays(unsent)...)
+update dispatch set state = 'READY', due_at = now() where ctid = any(array(
+    select d.ctid
+    from unnest((select $1::text[]), (select $2::text[]), (select $3::bigint[])) as w(job_id, chunk_key, debt_id)
+    cross join lateral (
+        select ctid, state, debt_id from dispatch d where d.job_id = w.job_id and d.chunk_key = w.chunk_key for update skip locked
+    ) d
+    where d.state = 'SENDING' and d.debt_id = w.debt_id))`, debtArrays(unsent)...)
 		return err
 	})
 }

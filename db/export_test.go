@@ -7,3 +7,8 @@ import (
 )
 
 func (s *Store) InTx(ctx context.Context, do func(pgx.Tx) error) error { return s.inTx(ctx, do) }
+
+// GroupStatements are those that settle many chunks at once.
+var GroupStatements = map[string]string{
+	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL,
+}

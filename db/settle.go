@@ -28,21 +28,17 @@ func staleUnless(ok bool, err error) error {
 }
 
 // The state is looked at after the lock: naming it before would let the planner scan the index of running chunks, dead entries and all.
-const announceSQL = `
+var announceSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256
     from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::text[]), (select $5::bigint[]), (select $6::bigint[]), (select $7::text[]))
          with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, n)
-), held as (
-    select job_id, chunk_key, claim_id, status from job_chunk c
-    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
-    order by job_id, chunk_key
-    for update of c
+), ` + heldSQL("claim_id, status", "claim_id", "") + `, mine as materialized (
+    select w.* from held h join want w using (job_id, chunk_key, claim_id) where h.status = 'RUNNING'
 ), done as (
     update job_chunk c
     set s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, lease_until = now() + $8::interval
-    from held h join want w using (job_id, chunk_key, claim_id)
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
+    from mine w where ` + thatChunk + `
 )
 select n from want join held using (job_id, chunk_key, claim_id) where status = 'RUNNING'`
 
@@ -79,22 +75,18 @@ func (s *Store) Done(ctx context.Context, c *export.Claim, f export.File, reused
 }
 
 // A file_cache row moves to the claim that began last, so that a late settlement cannot bring back an older file's facts.
-const doneSQL = `
+var doneSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256, etag, reused, file_claim::uuid, file_started
     from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::text[]), (select $5::bigint[]), (select $6::bigint[]), (select $7::text[]), (select $8::text[]), (select $9::boolean[]), (select $10::text[]), (select $11::timestamptz[]))
          with ordinality as w(job_id, chunk_key, claim_id, object_key, row_count, byte_count, sha256, etag, reused, file_claim, file_started, n)
-), held as (
-    select job_id, chunk_key, claim_id, status from job_chunk c
-    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
-    order by job_id, chunk_key
-    for update of c
+), ` + heldSQL("claim_id, status", "claim_id", "") + `, mine as materialized (
+    select w.* from held h join want w using (job_id, chunk_key, claim_id) where h.status = 'RUNNING'
 ), ended as (
     update job_chunk c
     set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
         s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag
-    from held h join want w using (job_id, chunk_key, claim_id)
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
+    from mine w where ` + thatChunk + `
     returning w.*
 ), cached as (
     insert into file_cache as f (bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id)
@@ -152,27 +144,24 @@ func (s *Store) GiveBack(ctx context.Context, c *export.Claim, why *export.Failu
 	return staleUnless(s.releases.do(ctx, releaseAsk{c, true, delay, why}))
 }
 
-const releaseSQL = `
+var releaseSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, refund, delay, code, message
     from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::boolean[]), (select $5::interval[]), (select $6::text[]), (select $7::text[]))
          with ordinality as w(job_id, chunk_key, claim_id, refund, delay, code, message, n)
-), held as (
-    select job_id, chunk_key, claim_id, status, attempts, started_at, lock_owner from job_chunk c
-    where exists (select from want w where w.job_id = c.job_id and w.chunk_key = c.chunk_key and w.claim_id = c.claim_id)
-    order by job_id, chunk_key
-    for update of c
+), ` + heldSQL("claim_id, status, attempts, started_at, lock_owner", "claim_id", "") + `, mine as materialized (
+    select w.*, h.attempts, h.started_at, h.lock_owner, j.ending, j.run
+    from held h join want w using (job_id, chunk_key, claim_id) join job j using (job_id) where h.status = 'RUNNING'
 ), ended as (
     update job_chunk c
-    set status = case when j.ending is not null then 'CANCELLED' when w.refund then 'PENDING' else 'RETRY_WAIT' end,
+    set status = case when w.ending is not null then 'CANCELLED' when w.refund then 'PENDING' else 'RETRY_WAIT' end,
         attempts = c.attempts - w.refund::int,
-        next_retry_at = case when j.ending is null and not w.refund then now() + w.delay end,
-        completed_at = case when j.ending is not null then now() end,
+        next_retry_at = case when w.ending is null and not w.refund then now() + w.delay end,
+        completed_at = case when w.ending is not null then now() end,
         lease_until = null, upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null,
         error_code = w.code, error_message = w.message
-    from held h join want w using (job_id, chunk_key, claim_id) join job j using (job_id)
-    where c.job_id = h.job_id and c.chunk_key = h.chunk_key and h.status = 'RUNNING'
-    returning w.*, c.status, h.attempts, h.started_at, h.lock_owner, j.run
+    from mine w where ` + thatChunk + `
+    returning w.*, c.status
 ), owed as (
     insert into dispatch as d (job_id, chunk_key, state, rank, due_at)
     select job_id, chunk_key, 'WAIT', 0, now() + delay from ended where status <> 'CANCELLED' order by job_id, chunk_key

@@ -71,6 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			pc.ConnConfig.RuntimeParams[name] = value
 		}
 	}
+	pc.AfterConnect = planner
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -78,6 +79,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{Config: cfg, pool: pool}
 	s.claims.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
+}
+
+// planner keeps to the indexes: a session plans each statement once, often while the tables are empty, when reading all of one looks cheapest, and uses that
+// plan until they are next analyzed. By statement, since poolers refuse these at start.
+func planner(ctx context.Context, c *pgx.Conn) error {
+	_, err := c.Exec(ctx, `set enable_seqscan = off; set jit = off`)
+	return err
 }
 
 // Close closes all connections, waiting for those in use.
