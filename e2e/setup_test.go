@@ -210,7 +210,7 @@ func (w *world) setupBucket(own bool) {
 }
 
 // limit is how long a test waits for what must happen.
-const limit = 60 * time.Second
+const limit = 2 * time.Minute
 
 func (w *world) limited() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(w.t.Context(), limit)
