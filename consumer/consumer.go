@@ -234,20 +234,16 @@ func parkedHeaders(h map[string]string, reason string) map[string]string {
 
 // databaseLoop takes debts from the database: all of them without an intake, the old ones with it.
 func (c *Consumer) databaseLoop(ctx context.Context) {
-	pause := 250 * time.Millisecond
+	age, pause := time.Duration(0), 250*time.Millisecond
 	if c.Intake != nil {
 		if c.Fallback <= 0 {
 			return
 		}
-		pause = min(c.Fallback/2, 2*time.Second)
+		age, pause = c.Fallback, min(c.Fallback/2, 2*time.Second)
 	}
+	plenty := c.Intake == nil // there may be more as soon as a slot is free
 	for {
-		taken := 0
 		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.breaker.away()) == 0 {
-			age := time.Duration(0)
-			if c.Intake != nil {
-				age = c.Fallback
-			}
 			debts, err := c.Store.TakeDebts(ctx, free, age)
 			if err != nil && ctx.Err() == nil {
 				c.Log.Warn("take debts from the database", "error", err)
@@ -255,14 +251,18 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 			for _, d := range debts {
 				select {
 				case c.debts <- d:
-					taken++
 				case <-ctx.Done():
 					return // the lease of the debt runs out by itself
 				}
 			}
+			plenty = c.Intake == nil || len(debts) > 0
+			if len(debts) > 0 {
+				continue
+			}
 		}
-		if taken > 0 {
-			continue
+		var freed <-chan struct{}
+		if plenty {
+			freed = c.freed
 		}
 		wait := time.NewTimer(pause/2 + rand.N(pause))
 		select {
@@ -270,18 +270,10 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 			wait.Stop()
 			return
 		case <-wait.C:
-		case <-c.whenFreed():
+		case <-freed:
 			wait.Stop()
 		}
 	}
-}
-
-// whenFreed fires when a slot becomes free, where that decides how fast debts are taken.
-func (c *Consumer) whenFreed() <-chan struct{} {
-	if c.Intake != nil {
-		return nil
-	}
-	return c.freed
 }
 
 // pauseLoop keeps the intake closed while a dependency is away, so that messages go to consumers that can work on them.

@@ -130,14 +130,14 @@ func TestALargeJobHoldsUpNoSmallOneAndUsesWhatIsIdle(t *testing.T) {
 	w.checkInvariants()
 }
 
-// TestABrokerThatIsStoppedUnderLoadCostsNoChunk stops the broker, for two minutes in the whole show, while jobs keep coming.
+// TestABrokerThatIsStoppedUnderLoadCostsNoChunk stops the broker, for two minutes in the whole show, while jobs keep coming: 50 chunks a second, or 125.
 func TestABrokerThatIsStoppedUnderLoadCostsNoChunk(t *testing.T) {
-	phase, size := 4*time.Second, 50
+	phase, every, size := 4*time.Second, 500*time.Millisecond, 25
 	w := setup(t, own{plain: wholeShow, broker: true})
 	w.Settings = []string{"EXPORTD_CONCURRENCY=8", "EXPORTD_LOG_LEVEL=warn", "EXPORTD_BROKER_FALLBACK=1s"}
 	if wholeShow {
-		phase, size = 2*time.Minute, 500
-		w.Settings = w.Settings[:2]
+		phase, every, size = 2*time.Minute, 4*time.Second, 500
+		w.Settings[2] = "EXPORTD_BROKER_FALLBACK=30s"
 	} else {
 		t.Parallel()
 	}
@@ -165,11 +165,9 @@ func TestABrokerThatIsStoppedUnderLoadCostsNoChunk(t *testing.T) {
 		p.begin()
 		began, before := time.Now(), w.done()
 		for time.Since(began) < p.lasts {
-			if w.number(`select count(*) from job where completed_at is null`) < 4 {
-				w.submit(stack.Submission{Items: []stack.Item{{Key: fmt.Sprintf("ROWS_100 %d", jobs%8), EffectiveDates: days(size)}}, Reuse: &anew})
-				jobs++
-			}
-			time.Sleep(20 * time.Millisecond)
+			w.submit(stack.Submission{Items: []stack.Item{{Key: fmt.Sprintf("ROWS_100 %d", jobs%8), EffectiveDates: days(size)}}, Reuse: &anew})
+			jobs++
+			time.Sleep(every - time.Since(began)%every)
 		}
 		sent := w.number(`select count(*) from dispatch where state = 'SENT' and sent_at > now() - interval '2 s'`)
 		t.Logf("%-36s %4.0f chunks/s, %d messages published and waiting", p.name, float64(w.done()-before)/time.Since(began).Seconds(), sent)
