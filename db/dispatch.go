@@ -35,24 +35,28 @@ func (s *Store) LeaseDebts(ctx context.Context, limit int) ([]export.Debt, error
 	})
 }
 
-// TakeDebts takes up to limit debts for a consumer that works from the database: those that have been due, or published and unclaimed, for longer
-// than age, also while a relay that cannot reach its broker leases them again and again. The claim deletes them; what is not claimed within debtLease
-// is due again.
+// TakeDebts takes up to limit debts, in their order, for a consumer that works from the database. With an age it waits until one near the front has been
+// due, or published and unclaimed, for that long, also while a relay that cannot reach its broker leases it again and again. The claim deletes them; what
+// is not claimed within debtLease is due again.
 func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]export.Debt, error) {
 	return s.leaseDebts(ctx, func(b *pgx.Batch) {
+		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
+		const set = ", owed_at = now()"
 		if age > 0 {
 			b.Queue(`update dispatch set state = 'READY', owed_at = least(owed_at, sent_at) where (job_id, chunk_key) in (
 				select job_id, chunk_key from dispatch
 				where state = 'SENT' and sent_at < now() - $1::interval or state = 'SENDING' and greatest(owed_at, sent_at) < now() - $1::interval
 				order by due_at limit $2 for update skip locked)`, age, limit)
+			b.Queue(leaseSQL("$1", agedFront, set), limit, debtLease, age)
+		} else {
+			b.Queue(leaseSQL("$1", "true", set), limit, debtLease)
 		}
-		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
-		b.Queue(leaseSQL("$1", "rank <= "+frontRank+" and least(due_at, owed_at) <= now() - $3::interval", ", owed_at = now()"), limit, debtLease, age)
 	})
 }
 
-// frontRank is the rank of the thousandth debt in line. Whoever looks for old ones looks no further: what is in front of them ages too.
-const frontRank = `(select max(rank) from (select rank from dispatch where state = 'READY' order by rank limit 1000) front)`
+// agedFront looks no further than the thousandth debt in line: what is in front of an old one ages too. Who is taken is not asked for its own age: jobs take
+// turns, and with new ones coming all the while, the front would be full of debts too young to be taken.
+const agedFront = `exists (select from (select due_at, owed_at from dispatch where state = 'READY' order by rank limit 1000) front where least(due_at, owed_at) <= now() - $3::interval)`
 
 // leaseSQL finds the locked rows again by their place (ctid): the planner cannot know how few they are, and would read the whole table.
 func leaseSQL(limit, guard, set string) string {

@@ -204,30 +204,57 @@ func TestWhatARelayLeasedAndLostIsLeasedAgain(t *testing.T) {
 	}
 }
 
-func TestAConsumerTakesOnlyDebtsOfAnAge(t *testing.T) {
+func TestAConsumerTakesDebtsOnceTheFirstAreOfAnAge(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	pool := sessions(t, s)
 	submit(t, s, submission(40))
 	must(t, s.ConfirmSent(t.Context(), lease(t, s, 20)))
-	take := func(want int, what string) {
+	take := func(limit, want int, what string) (debts []export.Debt) {
 		t.Helper()
-		if debts, err := s.TakeDebts(t.Context(), 100, 30*time.Second); err != nil || len(debts) != want {
+		debts, err := s.TakeDebts(t.Context(), limit, 30*time.Second)
+		if err != nil || len(debts) != want {
 			t.Fatalf("%s: took %d, want %d (%v)", what, len(debts), want, err)
 		}
+		return debts
 	}
-	take(0, "fresh")
+	take(100, 0, "fresh")
 	exec(t, pool, `update dispatch set sent_at = now() - interval '40 s', due_at = now() + interval '1 hour' where ctid in (select ctid from dispatch where state = 'SENT' limit 5)`)
-	take(5, "sent and unclaimed")
-	exec(t, pool, `update dispatch set due_at = now() - interval '40 s' where state = 'READY'`)
-	take(20, "never sent")
-	take(0, "all taken")
+	for _, d := range take(5, 5, "sent and unclaimed") {
+		if d.Sends != 1 {
+			t.Errorf("%+v went before the old ones", d)
+		}
+	}
+	take(100, 0, "fresh again")
+	exec(t, pool, `update dispatch set due_at = now() - interval '40 s' where state = 'READY' and rank = (select max(rank) from dispatch where state = 'READY')`)
+	take(3, 3, "in front of an old one")
+	take(100, 17, "the rest")
+	take(100, 0, "all taken")
 	if debts, err := s.TakeDebts(t.Context(), 100, 0); err != nil || len(debts) != 0 {
 		t.Fatalf("without an age: took %d (%v)", len(debts), err)
 	}
 	submit(t, s, submission(3))
 	if debts, err := s.TakeDebts(t.Context(), 2, 0); err != nil || len(debts) != 2 {
 		t.Fatalf("without an age: took %d (%v)", len(debts), err)
+	}
+}
+
+// While jobs keep coming, the front of the line is young: here a tenth of the line.
+func TestYoungJobsDoNotKeepConsumersFromTheOldOnes(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	pool := sessions(t, s)
+	for range 4 {
+		submit(t, s, submission(500))
+	}
+	exec(t, pool, `update dispatch set owed_at = now() - interval '1 min', due_at = now() - interval '1 min' where rank > (select percentile_cont(0.1) within group (order by rank) from dispatch)`)
+	for taken := 0; taken < 2000; {
+		debts, err := s.TakeDebts(t.Context(), 100, 30*time.Second)
+		must(t, err)
+		if len(debts) == 0 {
+			t.Fatalf("none after %d", taken)
+		}
+		taken += len(debts)
 	}
 }
 
