@@ -170,11 +170,11 @@ func (s *Store) SetAsideDebt(ctx context.Context, d export.Debt, reason string) 
 	})
 }
 
-// NextDue says how long it is until a waiting debt or an outbox message becomes due: 0 when one is, an hour when nothing waits.
+// NextDue says how long it is until a waiting debt becomes due: 0 when one is, an hour when nothing waits.
 func (s *Store) NextDue(ctx context.Context) (time.Duration, error) {
 	var micros int64
 	err := s.pool.QueryRow(ctx, `
 		select greatest(0, 1000000 * extract(epoch from least(
-			(select min(due_at) from dispatch where state <> 'READY'), (select min(due_at) from outbox), now() + interval '1 hour') - now()))::bigint`).Scan(&micros)
+			(select min(due_at) from dispatch where state <> 'READY'), now() + interval '1 hour') - now()))::bigint`).Scan(&micros)
 	return time.Duration(micros) * time.Microsecond, err
 }

@@ -64,24 +64,35 @@ func (s *Store) Manifest(ctx context.Context, jobID string, each func(export.Man
 	return err
 }
 
-// End makes the pinned outcome the job's status and stores its counts: the last step. Whoever comes second changes nothing.
+// End makes the pinned outcome the job's status, stores its counts, and owes its callback URL the event: the last step. Whoever comes second changes nothing.
 func (s *Store) End(ctx context.Context, e export.Ending) error {
 	return again(ctx, func(ctx context.Context) error {
 		_, err := s.pool.Exec(ctx, `
-			update job j set status = j.outcome, completed_at = now(), updated_at = now(), started_at = coalesce(j.started_at, now()),
-				done = c.done, failed = c.failed, cancelled = c.cancelled, files_reused = c.reused, row_count = c.row_count, byte_count = c.byte_count,
-				error_message = case when j.outcome = 'FAILED' then coalesce(j.error_message, c.first_error) else j.error_message end
-			from (select c.*, (
-				select format('Chunk failed after %s attempt%s: key=%s date=%s: %s', attempts, case when attempts = 1 then '' else 's' end, key, to_char(effective_date, 'YYYY-MM-DD'), error_message)
-				from job_chunk where job_id = $1 and status = 'DLQ' order by completed_at, chunk_key limit 1) as first_error
-				from job j cross join lateral (`+countsSQL+`) c where j.job_id = $1) c
-			where j.job_id = $1 and j.run = $2 and j.outcome = $3 and j.completed_at is null`, e.JobID, e.Run, e.Outcome)
+			with ended as (
+				update job j set status = j.outcome, completed_at = now(), updated_at = now(), started_at = coalesce(j.started_at, now()),
+					done = c.done, failed = c.failed, cancelled = c.cancelled, files_reused = c.reused, row_count = c.row_count, byte_count = c.byte_count,
+					error_message = case when j.outcome = 'FAILED' then coalesce(j.error_message, c.first_error) else j.error_message end
+				from (select c.*, (
+					select format('Chunk failed after %s attempt%s: key=%s date=%s: %s', attempts, case when attempts = 1 then '' else 's' end, key, to_char(effective_date, 'YYYY-MM-DD'), error_message)
+					from job_chunk where job_id = $1 and status = 'DLQ' order by completed_at, chunk_key limit 1) as first_error
+					from job j cross join lateral (`+countsSQL+`) c where j.job_id = $1) c
+				where j.job_id = $1 and j.run = $2 and j.outcome = $3 and j.completed_at is null
+				returning j.*
+			)
+			insert into outbox (destination, headers, body)
+			select j.callback_url, jsonb_build_object('id', 'evt_' || gen_random_uuid(), 'requestId', j.request_id), convert_to(to_json(event)::text, 'UTF8')
+			from ended j cross join lateral (select `+eventColumns+`) event where j.callback_url is not null`, e.JobID, e.Run, e.Outcome)
 		if err != nil {
 			return fmt.Errorf("end job %s: %w", e.JobID, err)
 		}
 		return nil
 	})
 }
+
+// eventColumns are an ended job j under the names of export.Job.
+const eventColumns = `j.job_id as id, j.tenant, j.status, j.run, j.total, j.done, j.failed, j.cancelled, j.done - j.files_reused as "filesGenerated",
+	j.files_reused as "filesReused", j.row_count as "rowCount", j.byte_count as "byteCount", j.error_message as "errorMessage",
+	j.created_at as "createdAt", j.updated_at as "updatedAt", j.started_at as "startedAt", j.completed_at as "completedAt"`
 
 // Cancel orders the job to end: what has not started is cancelled here, what runs is stopped by its worker. Cancelling again is no error;
 // export.ErrEnded when the job has ended otherwise or its outcome is fixed already.

@@ -65,6 +65,58 @@ func (s *Store) ParkAsItCame(ctx context.Context, m export.Message) error {
 	return s.pool.SendBatch(ctx, &b).Close()
 }
 
+// webhookLease is how long a delivery may take, and be recorded; a process that dies meanwhile costs that time.
+const webhookLease = 30 * time.Second
+
+// LeaseWebhooks takes up to limit events that are due, the oldest of each host, none of the hosts named busy. What is neither deleted nor put off within
+// webhookLease is due again.
+func (s *Store) LeaseWebhooks(ctx context.Context, busy []string, limit int) (events []export.Webhook, err error) {
+	err = again(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, `
+			with waiting as (
+			    select id, due_at, host from (
+			        select id, due_at, lower(substring(destination from '^[^:]*://([^/?#]*)')) as host from outbox where destination <> $1 and due_at <= now()) w
+			    where host <> all($2) order by due_at, id limit 1000
+			), picked as (
+			    select id, host from (select distinct on (host) id, due_at, host from waiting order by host, due_at, id) oldest order by due_at, id limit $3
+			), held as (
+			    select o.id, p.host from outbox o join picked p using (id) where o.due_at <= now() for update of o skip locked
+			)
+			update outbox o set due_at = now() + $4::interval, tries = o.tries + 1 from held h where o.id = h.id
+			returning o.id, o.headers ->> 'id', o.destination, h.host, o.tries, extract(epoch from now() - o.created_at)::float8, o.body, coalesce(o.headers ->> 'requestId', '')`,
+			export.OutboxParking, busy, limit, webhookLease)
+		if err != nil {
+			return err
+		}
+		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e export.Webhook, err error) {
+			var age float64
+			var job []byte
+			if err := row.Scan(&e.ID, &e.EventID, &e.URL, &e.Host, &e.Tries, &age, &job, &e.RequestID); err != nil {
+				return e, err
+			}
+			e.Age = time.Duration(age * float64(time.Second))
+			if err := json.Unmarshal(job, &e.Job); err != nil {
+				return e, fmt.Errorf("read the job of webhook event %s: %w", e.EventID, err)
+			}
+			return e, nil
+		})
+		return err
+	})
+	return events, err
+}
+
+// PutOffWebhook has a delivery that failed tried again after the delay. export.ErrStale when its lease was over and somebody else tries already.
+func (s *Store) PutOffWebhook(ctx context.Context, e export.Webhook, delay time.Duration, reason string) error {
+	return again(ctx, func(ctx context.Context) error {
+		tag, err := s.pool.Exec(ctx, `update outbox set error = $3, due_at = now() + $4::interval where id = $1 and tries = $2`,
+			e.ID, e.Tries, export.ErrorText(reason), delay)
+		if err == nil && tag.RowsAffected() == 0 {
+			return export.ErrStale
+		}
+		return err
+	})
+}
+
 // heartbeatFresh is how old the last heartbeat of a live worker may be.
 const heartbeatFresh = 30 * time.Second
 
