@@ -10,5 +10,5 @@ func (s *Store) InTx(ctx context.Context, do func(pgx.Tx) error) error { return 
 
 // GroupStatements are those that settle many chunks at once.
 var GroupStatements = map[string]string{
-	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL,
+	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL, "cached": cachedSQL,
 }

@@ -46,6 +46,7 @@ type Store struct {
 	Config
 	pool *pgxpool.Pool
 
+	cached    group[string, *export.File]
 	claims    group[claimAsk, claimAnswer]
 	announces group[announceAsk, bool]
 	dones     group[doneAsk, bool]
@@ -77,14 +78,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{Config: cfg, pool: pool}
-	s.claims.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.announceAll, s.doneAll, s.releaseAll
+	s.claims.run, s.cached.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.cachedAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
 }
 
-// planner keeps to the indexes: a session plans each statement once, often while the tables are empty, when reading all of one looks cheapest, and uses that
-// plan until they are next analyzed. By statement, since poolers refuse these at start.
+// planner keeps to the indexes, and plans a statement once: a session would plan it anew five times before, and often while the tables are empty, when reading all
+// of one looks cheapest; that plan it keeps until they are next analyzed. By statement, since poolers refuse these at start.
 func planner(ctx context.Context, c *pgx.Conn) error {
-	_, err := c.Exec(ctx, `set enable_seqscan = off; set jit = off`)
+	_, err := c.Exec(ctx, `set enable_seqscan = off; set plan_cache_mode = force_generic_plan; set jit = off`)
 	return err
 }
 
