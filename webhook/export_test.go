@@ -1,0 +1,11 @@
+package webhook
+
+var (
+	Public     = public
+	RetryAfter = retryAfter
+)
+
+const (
+	MostCalls   = mostCalls
+	MostPerHost = mostPerHost
+)
