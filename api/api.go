@@ -51,6 +51,7 @@ type Config struct {
 	ThisHost   bool                                      // answer only requests for localhost: a web page whose name points here is another site
 	RateLimit  float64                                   // requests a second of a token, or of an address without tokens; 0: no limit
 	Streams    Streams
+	Callbacks  func(url string) error // says why a callback URL cannot be called; nil: none can, since nothing signs the calls
 	Checks     []Check
 	Wake       func()             // called after a submission; may be nil, must not block
 	Check      func(jobID string) // called when a job may be ready to end; may be nil, must not block
@@ -123,6 +124,7 @@ func New(c Config) *API {
 	a.registerEvents(h)
 	a.registerRedrive(h)
 	a.registerFleet(h)
+	documentWebhooks(h.OpenAPI())
 	a.registerDocs(h.OpenAPI())
 	return a
 }

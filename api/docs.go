@@ -102,6 +102,11 @@ func renderDocs(spec *huma.OpenAPI) ([]byte, error) {
 				}
 			}
 		}
+		for _, name := range slices.Sorted(maps.Keys(spec.Webhooks)) {
+			if op := spec.Webhooks[name].Post; slices.Contains(op.Tags, tag.Name) {
+				group.Operations = append(group.Operations, op)
+			}
+		}
 		data.Groups = append(data.Groups, group)
 	}
 	page, err := template.New("docs").Funcs(template.FuncMap{

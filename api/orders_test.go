@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,9 @@ func TestCancelIsIdempotentAndHasTheJobLookedAt(t *testing.T) {
 	}
 	for _, ended := range []export.JobStatus{export.Completed, export.Failed} {
 		w.store.change("J20260102_000001", func(j *export.Job) { j.Status = ended })
-		w.do("POST", first+"/cancel", "").problem(t, 409, "conflict")
+		if p := w.do("POST", first+"/cancel", "").problem(t, 409, "conflict"); p.Detail != fmt.Sprintf("job J20260102_000001 is %s", ended) {
+			t.Errorf("the detail says %q", p.Detail)
+		}
 	}
 	if mu.Lock(); len(checked) != 3 || checked[0] != "J20260102_000001" {
 		t.Errorf("checked %v", checked)

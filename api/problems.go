@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"exportd/export"
 
@@ -65,6 +66,7 @@ var (
 	kindMediaType     = kind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The body must be JSON"}
 	kindTooManyChunks = kind{"too-many-chunks", http.StatusUnprocessableEntity, "The job has too many chunks"}
 	kindMismatch      = kind{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used with another request"}
+	kindCallback      = kind{"callback-refused", http.StatusUnprocessableEntity, "The callback URL cannot be called"}
 	kindTooMany       = kind{"too-many-requests", http.StatusTooManyRequests, "The client asks for too much at once"}
 	kindUnavailable   = kind{"unavailable", http.StatusServiceUnavailable, "Not available at the moment"}
 	kindInternal      = kind{"internal", http.StatusInternalServerError, "Something went wrong on our side"}
@@ -73,7 +75,7 @@ var (
 // kinds is the table, for those who read about it.
 var kinds = []kind{
 	kindBadRequest, kindValidation, kindUnauthorized, kindForbidden, kindNotFound, kindNoMethod, kindTimeout, kindEnded, kindTooLarge, kindMediaType,
-	kindTooManyChunks, kindMismatch, kindTooMany, kindInternal, kindUnavailable,
+	kindTooManyChunks, kindMismatch, kindCallback, kindTooMany, kindInternal, kindUnavailable,
 }
 
 func (k kind) problemType() string { return "/problems/" + k.name }
@@ -116,7 +118,7 @@ var table = []struct {
 	{errTooLarge, kindTooLarge, "", http.Header{"Connection": {"close"}}},
 	{errMediaType, kindMediaType, "", http.Header{"Accept": {"application/json"}}},
 	{export.ErrNotFound, kindNotFound, "there is no such job or chunk", nil},
-	{export.ErrEnded, kindEnded, "the job has ended, has not ended yet, or is just ending, in a way that rules this out", nil},
+	{export.ErrEnded, kindEnded, "", nil},
 	{export.ErrIdempotencyMismatch, kindMismatch, "use another key for another request", nil},
 	{context.DeadlineExceeded, kindUnavailable, "no answer in time; a submission may have taken effect: repeat it with the same Idempotency-Key", http.Header{"Retry-After": {"5"}}},
 	{context.Canceled, kindUnavailable, "the client left", nil},
@@ -144,7 +146,10 @@ func problemOf(err error) *problem {
 	for _, line := range table {
 		if errors.Is(err, line.err) {
 			p := newProblem(line.kind, line.detail)
-			if p.Detail == "" {
+			switch {
+			case line.err == export.ErrEnded: // wrapped with the state of the job
+				p.Detail = strings.TrimSuffix(err.Error(), ": "+line.err.Error())
+			case p.Detail == "":
 				p.Detail = line.err.Error()
 			}
 			p.header = line.header.Clone()

@@ -79,8 +79,9 @@ func setup(t *testing.T, change func(*api.Config)) *world {
 	w := &world{t: t, store: newMemory(), log: &safeBuffer{}}
 	config := api.Config{
 		Store: w.store, Limits: export.Limits{MaxChunks: 100}, MaxBody: 64 << 10, S3BasePath: "s3://bucket/exports", BasePath: "exports", Objects: bucket{},
-		Timeouts: api.Timeouts{Poll: 5 * time.Millisecond},
-		Metrics:  prometheus.NewRegistry(), Version: "test",
+		Callbacks: func(string) error { return nil },
+		Timeouts:  api.Timeouts{Poll: 5 * time.Millisecond},
+		Metrics:   prometheus.NewRegistry(), Version: "test",
 		Log: slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

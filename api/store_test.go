@@ -107,7 +107,7 @@ func (m *memory) Cancel(ctx context.Context, tenant, id string) error {
 	case err != nil || job.Status == export.Cancelled:
 		return err
 	case job.Status.Ended():
-		return export.ErrEnded
+		return fmt.Errorf("job %s is %s: %w", id, job.Status, export.ErrEnded)
 	}
 	m.change(id, func(j *export.Job) {
 		j.Status, j.Pending, j.Retrying, j.Cancelled = export.Cancelling, 0, 0, j.Cancelled+j.Pending+j.Retrying

@@ -43,7 +43,7 @@ func (a *API) registerSubmit(h huma.API) {
 		Description:        "Each key with each of its dates is one chunk, and one file. Nothing is stored when anything is wrong, and every fault is named. Repeat a request whose answer was lost with the same idempotency key.",
 		DefaultStatus:      http.StatusAccepted,
 		SkipValidateParams: true,
-		Responses:          responses(http.StatusAccepted, "The job is stored and will run").problems(kindValidation, kindTimeout, kindTooLarge, kindMediaType, kindTooManyChunks, kindMismatch, kindUnavailable),
+		Responses:          responses(http.StatusAccepted, "The job is stored and will run").problems(kindValidation, kindTimeout, kindTooLarge, kindMediaType, kindTooManyChunks, kindMismatch, kindCallback, kindUnavailable),
 	}, a.submit)
 	// Documented after the fact: huma reads, by its own rules, every body that it knows of.
 	h.OpenAPI().Paths["/jobs"].Post.RequestBody = submissionDoc(h)
@@ -57,6 +57,9 @@ func (a *API) submit(ctx context.Context, in *submitInput) (*submitOutput, error
 	submission, err := export.DecodeSubmission(body, a.Limits)
 	submission.IdempotencyKey, err = mergeKeys(submission.IdempotencyKey, in.gin.Request.Header.Values(idempotencyHeader), err)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.checkCallback(submission.CallbackURL); err != nil {
 		return nil, err
 	}
 	r := requestOf(ctx)

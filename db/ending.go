@@ -98,14 +98,14 @@ const eventColumns = `j.job_id as id, j.tenant, j.status, j.run, j.total, j.done
 // export.ErrEnded when the job has ended otherwise or its outcome is fixed already.
 func (s *Store) Cancel(ctx context.Context, tenant, jobID string) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
-		status, outcome, err := lockJob(ctx, tx, tenant, jobID)
+		_, outcome, err := lockJob(ctx, tx, tenant, jobID)
 		switch {
 		case err != nil:
 			return err
 		case outcome == string(export.Cancelled):
 			return nil
 		case outcome != "":
-			return fmt.Errorf("job %s is %s: %w", jobID, status, export.ErrEnded)
+			return fmt.Errorf("job %s is %s or just ending so, and cannot be cancelled any more: %w", jobID, outcome, export.ErrEnded)
 		}
 		if _, err := tx.Exec(ctx, `update job set ending = 'CANCEL', status = 'CANCELLING', updated_at = now() where job_id = $1`, jobID); err != nil {
 			return err

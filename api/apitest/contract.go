@@ -172,6 +172,11 @@ func (c *Contract) Check(method, escapedPath string, answer *http.Response, body
 	return nil
 }
 
+// CheckEvent says in what way what a callback URL was told is not as documented.
+func (c *Contract) CheckEvent(body []byte) error {
+	return c.validate("#/webhooks/jobEnded/post/requestBody/content/"+escape("application/json")+"/schema", body)
+}
+
 func (c *Contract) check(method, escapedPath string, answer *http.Response, body []byte, head bool) error {
 	if answer.Header.Get("X-Request-Id") == "" {
 		return errors.New("no X-Request-Id")
