@@ -21,6 +21,7 @@ type apiCommand struct {
 	Broker   brokerConfig   `embed:""`
 	S3       s3Config       `embed:""`
 	HTTP     httpConfig     `embed:""`
+	Webhook  webhookConfig  `embed:""`
 	Lease    leaseConfig    `embed:""`
 	Stop     stopConfig     `embed:""`
 
@@ -34,6 +35,7 @@ func (c *apiCommand) check(f *faults) {
 	c.Broker.check(f)
 	c.S3.check(f)
 	c.HTTP.check(f)
+	c.Webhook.check(f)
 	c.Lease.check(f)
 	c.Stop.check(f)
 }
@@ -73,11 +75,12 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
 		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Wake: wake(relay), Check: finisher.Check,
-		Queues: queueDepths(c.Broker, p.log),
+		Queues: queueDepths(c.Broker, p.log), Callbacks: c.Webhook.callbacks(),
 		Checks: checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
 		Tokens: c.HTTP.tokens, ThisHost: c.HTTP.anybody(), RateLimit: c.HTTP.RateLimit, Timeouts: api.Timeouts{Shutdown: c.Stop.requests()},
 		Metrics: tell.metrics.Registry, Trace: tell.trace, Log: p.log, Version: buildVersion().version,
 	})
+	startWebhooks(ctx, c.Webhook, store, server.EventBody, closing, tell)
 	announce(p.stdout, listener)
 	p.log.Info("api started", "version", buildVersion().version, "addr", listener.Addr().String(), "database", c.Database.URL.redacted(), "bucket", c.S3.Bucket)
 	return server.Serve(ctx, listener)

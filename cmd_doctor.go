@@ -20,6 +20,7 @@ type doctorCommand struct {
 	Broker   brokerConfig   `embed:""`
 	S3       s3Config       `embed:""`
 	HTTP     httpConfig     `embed:""`
+	Webhook  webhookConfig  `embed:""`
 	Work     workConfig     `embed:""`
 	Lease    leaseConfig    `embed:""`
 	Stop     stopConfig     `embed:""`
@@ -40,6 +41,7 @@ func (c *doctorCommand) check(f *faults) {
 	if c.isAPI() {
 		concurrency = 0
 		c.HTTP.check(f)
+		c.Webhook.check(f)
 		c.Source.functionConfig.check(f)
 	} else {
 		c.Work.check(f)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"exportd/api"
+	"exportd/webhook"
 )
 
 // The settings, in the groups that the commands embed. A field's flag name is its variable without EXPORTD_; the help texts are the reference.
@@ -88,6 +89,14 @@ type httpConfig struct {
 	RateLimit float64 `name:"rate-limit" placeholder:"N" help:"Requests a second per token, or per address when there are no tokens; by default any number."`
 
 	tokens *api.Tokens // read from Tokens by check; nil without
+}
+
+// webhookConfig is of the calls to the callback URLs of jobs.
+type webhookConfig struct {
+	Secret       secret `name:"webhook-secret" file:"" placeholder:"whsec_..." help:"Signs the calls to the callbackUrl of jobs (Standard Webhooks): whsec_ and 24 to 64 bytes in base64. Several with spaces between them sign each, to change from one to the next. Without it callbackUrl is refused."`
+	AllowPrivate bool   `name:"webhook-allow-private" help:"Call private, loopback and link-local addresses too, and by http; whoever may submit jobs then reaches them from here."`
+
+	secrets *webhook.Secrets // read from Secret by check; nil without
 }
 
 type consumerHTTPConfig struct {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"exportd/api"
+	"exportd/webhook"
 )
 
 const (
@@ -232,6 +233,16 @@ func (c *httpConfig) readTokens(f *faults) {
 	defer file.Close()
 	if c.tokens, err = api.ParseTokens(file); err != nil {
 		f.add("tokens-file", "%s: %s", c.Tokens, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+func (c *webhookConfig) check(f *faults) {
+	if c.Secret == "" {
+		return
+	}
+	var err error
+	if c.secrets, err = webhook.ParseSecrets(string(c.Secret)); err != nil {
+		f.add("webhook-secret", "cannot be used: %v; make one with: echo whsec_$(openssl rand -base64 32)", err)
 	}
 }
 

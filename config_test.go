@@ -197,6 +197,44 @@ func TestRateLimitIsANumberOfRequests(t *testing.T) {
 	}
 }
 
+func TestWebhooksNeedASecretOfTheirForm(t *testing.T) {
+	const a, b = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_dGhpcnR5LXR3byBieXRlcyBvZiBhIHNlY3JldCBrZXk="
+	load := func(more ...string) (*apiCommand, string) {
+		got, _, out := loadForTest([]string{"api"}, enough(more...))
+		if got == nil {
+			return nil, out
+		}
+		return got.command.(*apiCommand), out
+	}
+	if c, out := load(); c == nil || c.Webhook.callbacks() != nil {
+		t.Errorf("without a secret callbacks are taken: %s", out)
+	}
+	file := filepath.Join(t.TempDir(), "secrets")
+	if err := os.WriteFile(file, []byte(a+" "+b+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"EXPORTD_WEBHOOK_SECRET=" + a, "EXPORTD_WEBHOOK_SECRET_FILE=" + file} {
+		c, out := load(setting)
+		if c == nil {
+			t.Fatalf("%s: %s", setting, out)
+		}
+		if err := c.Webhook.callbacks()("https://receiver.example"); err != nil {
+			t.Errorf("%s: %v", setting, err)
+		}
+		if c.Webhook.callbacks()("http://receiver.example") == nil || c.Webhook.callbacks()("https://10.0.0.1") == nil {
+			t.Errorf("%s: http or a private address is taken", setting)
+		}
+	}
+	if c, out := load("EXPORTD_WEBHOOK_SECRET="+a, "EXPORTD_WEBHOOK_ALLOW_PRIVATE=true"); c == nil || c.Webhook.callbacks()("http://10.0.0.1") != nil {
+		t.Errorf("a private address is refused though it is allowed: %s", out)
+	}
+	for _, wrong := range []string{"hunter2hunter2hunter2hunter2", "whsec_hunter2", a + " hunter2", a + "," + b} {
+		if c, out := load("EXPORTD_WEBHOOK_SECRET=" + wrong); c != nil || !strings.Contains(out, "openssl rand") || strings.Contains(out, "hunter2") {
+			t.Errorf("%s: %s", wrong, out)
+		}
+	}
+}
+
 func TestAPIWithoutTokensServesLoopbackOnly(t *testing.T) {
 	for addr, ok := range map[string]bool{
 		"127.0.0.1:0": true, "localhost:8080": true, "[::1]:8080": true,

@@ -7,9 +7,30 @@ import (
 	"log/slog"
 
 	"exportd/broker"
+	"exportd/db"
 	"exportd/export"
 	"exportd/s3out"
+	"exportd/webhook"
 )
+
+// startWebhooks calls the callback URLs of jobs that have ended. Without a secret none is called.
+func startWebhooks(ctx context.Context, c webhookConfig, store *db.Store, body func(export.Job) ([]byte, error), closing *closers, tell telling) {
+	d := webhook.New(webhook.Config{
+		Store: store, Secrets: c.secrets, AllowPrivate: c.AllowPrivate, Body: body, Version: buildVersion().version, Log: tell.log,
+	})
+	tell.metrics.webhooks(d)
+	if c.secrets != nil {
+		closing.background(ctx, "webhooks", d.Run)
+	}
+}
+
+// callbacks says why a callback URL cannot be called; nil when none can.
+func (c webhookConfig) callbacks() func(url string) error {
+	if c.secrets == nil {
+		return nil
+	}
+	return func(url string) error { return webhook.CheckURL(url, c.AllowPrivate) }
+}
 
 // downloads is the bucket as the API sees it.
 type downloads struct{ *s3out.Store }

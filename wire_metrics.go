@@ -10,6 +10,7 @@ import (
 	"exportd/broker"
 	"exportd/consumer"
 	"exportd/db"
+	"exportd/webhook"
 )
 
 // metrics is the registry of one process. None carries a label that a client could choose.
@@ -70,6 +71,13 @@ func (m metrics) repairs(f *consumer.Finisher, s *consumer.Sweeper) {
 	}
 	for then, n := range map[string]interface{ Load() int64 }{"retry": &s.Expired, "end": &s.Ended} {
 		m.count("leases_expired_total", "Leases of lost workers that this process found, by what followed: the chunk is tried again, or was ended.", prometheus.Labels{"then": then}, n)
+	}
+}
+
+func (m metrics) webhooks(d *webhook.Deliverer) {
+	for outcome, n := range map[string]interface{ Load() int64 }{"delivered": &d.Delivered, "failed": &d.Failed, "given_up": &d.GivenUp, "gone": &d.Gone} {
+		m.count("webhook_calls_total", "Calls to callback URLs, by outcome: failed ones are made again; after given_up (a day of failures) and gone (410) the receiver is not told.",
+			prometheus.Labels{"outcome": outcome}, n)
 	}
 }
 

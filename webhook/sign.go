@@ -11,7 +11,7 @@ import (
 )
 
 // Secrets sign events. There may be several, so that receivers can change from an old one to a new one: an event carries a signature by each.
-type Secrets [][]byte
+type Secrets struct{ keys [][]byte }
 
 const secretPrefix = "whsec_"
 
@@ -22,8 +22,8 @@ const (
 )
 
 // ParseSecrets reads secrets with spaces between them. Its errors quote nothing of them.
-func ParseSecrets(text string) (Secrets, error) {
-	var secrets Secrets
+func ParseSecrets(text string) (*Secrets, error) {
+	secrets := &Secrets{}
 	for i, field := range strings.Fields(text) {
 		encoded, ok := strings.CutPrefix(field, secretPrefix)
 		if !ok {
@@ -36,18 +36,18 @@ func ParseSecrets(text string) (Secrets, error) {
 		if len(key) < minSecret || len(key) > maxSecret {
 			return nil, fmt.Errorf("secret %d has %d bytes; it must have %d to %d", i+1, len(key), minSecret, maxSecret)
 		}
-		secrets = append(secrets, key)
+		secrets.keys = append(secrets.keys, key)
 	}
-	if len(secrets) == 0 {
+	if len(secrets.keys) == 0 {
 		return nil, errors.New("there is no secret")
 	}
 	return secrets, nil
 }
 
 // Sign is the value of the header webhook-signature for a call made at the time.
-func (s Secrets) Sign(id string, at time.Time, body []byte) string {
-	signatures := make([]string, len(s))
-	for i, key := range s {
+func (s *Secrets) Sign(id string, at time.Time, body []byte) string {
+	signatures := make([]string, len(s.keys))
+	for i, key := range s.keys {
 		mac := hmac.New(sha256.New, key)
 		fmt.Fprintf(mac, "%s.%d.%s", id, at.Unix(), body)
 		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))

@@ -19,6 +19,7 @@ type Submission struct {
 	Reuse          *bool   `json:"reuse,omitempty"`
 	Priority       *int    `json:"priority,omitempty"`
 	IdempotencyKey string  `json:"idempotencyKey,omitempty"`
+	CallbackURL    string  `json:"callbackUrl,omitempty"`
 }
 
 // Item is a key with its dates, yyyyMMdd.
