@@ -47,7 +47,7 @@ func (w *world) contents() map[string]string {
 func TestHostileRequestsStoreNothingAndSeeNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	w := setup(t, own{})
-	api := w.startAPI("EXPORTD_TOKENS_FILE=" + tokensFile(t))
+	api := w.startAPI("EXPORTD_TOKENS_FILE="+tokensFile(t), webhookSecret) // callbacks are taken, as everything else
 	as := func(token string) *world {
 		other := *w
 		other.client.Token = token

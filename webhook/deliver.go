@@ -29,7 +29,7 @@ const (
 // Config of a Deliverer. Store, Body and Log are required.
 type Config struct {
 	Store        store
-	Secrets      *Secrets // to Run with
+	Secrets      *Secrets                         // to Run with
 	AllowPrivate bool                             // call private addresses too, and by http
 	Body         func(export.Job) ([]byte, error) // the event of a job that has ended, as JSON
 	Version      string
