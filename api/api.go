@@ -124,7 +124,7 @@ func New(c Config) *API {
 	a.registerEvents(h)
 	a.registerRedrive(h)
 	a.registerFleet(h)
-	documentWebhooks(h.OpenAPI())
+	documentCallback(h.OpenAPI())
 	a.registerDocs(h.OpenAPI())
 	return a
 }

@@ -48,15 +48,20 @@ func (a *API) checkCallback(url string) error {
 	return p
 }
 
-const webhookTag = "webhooks"
+const (
+	callbackTag = "callbacks"
+	// callbackPath is where the call goes, as OpenAPI writes it.
+	callbackPath = "{$request.body#/callbackUrl}"
+)
 
-// documentWebhooks adds the call that we make to the document.
-func documentWebhooks(spec *huma.OpenAPI) {
+// documentCallback adds the call that follows a submission to the document. It stands there and not among the webhooks, because generators
+// leave out what only those refer to.
+func documentCallback(spec *huma.OpenAPI) {
 	header := func(name, example, description string) *huma.Param {
 		return &huma.Param{Name: name, In: "header", Required: true, Description: description, Schema: &huma.Schema{Type: huma.TypeString, Examples: []any{example}, Description: description}}
 	}
-	spec.Webhooks = map[string]*huma.PathItem{"jobEnded": {Post: &huma.Operation{
-		OperationID: "jobEnded", Method: http.MethodPost, Path: "callbackUrl", Tags: []string{webhookTag}, Security: []map[string][]string{{}},
+	spec.Paths["/jobs"].Post.Callbacks = map[string]map[string]*huma.PathItem{"jobEnded": {callbackPath: {Post: &huma.Operation{
+		OperationID: "jobEnded", Method: http.MethodPost, Path: "callbackUrl", Tags: []string{callbackTag}, Security: []map[string][]string{{}},
 		Summary: "A job has ended",
 		Description: "Sent to the callbackUrl of a job at least once for each of its ends, a re-driven job has several, and signed by Standard Webhooks. Verify the signature, and tell repeats by webhook-id. " +
 			"No redirect is followed. An answer is waited for up to 15 seconds; tries go on for a day, with growing delays or as Retry-After asks, up to an hour.",
@@ -67,5 +72,5 @@ func documentWebhooks(spec *huma.OpenAPI) {
 		},
 		RequestBody: &huma.RequestBody{Required: true, Content: content(jsonMedia, schemaOf[eventBody](spec))},
 		Responses:   map[string]*huma.Response{"2XX": {Description: "The event is taken"}, "410": {Description: "Do not try this event again"}, "default": {Description: "Try again later"}},
-	}}}
+	}}}}
 }

@@ -102,10 +102,8 @@ func renderDocs(spec *huma.OpenAPI) ([]byte, error) {
 				}
 			}
 		}
-		for _, name := range slices.Sorted(maps.Keys(spec.Webhooks)) {
-			if op := spec.Webhooks[name].Post; slices.Contains(op.Tags, tag.Name) {
-				group.Operations = append(group.Operations, op)
-			}
+		if tag.Name == callbackTag {
+			group.Operations = append(group.Operations, spec.Paths["/jobs"].Post.Callbacks["jobEnded"][callbackPath].Post)
 		}
 		data.Groups = append(data.Groups, group)
 	}

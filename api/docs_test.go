@@ -19,6 +19,9 @@ func TestTheDocsPageShowsTheWholeDocumentWithoutScripts(t *testing.T) {
 			t.Errorf("%s is not there", op.ID)
 		}
 	}
+	if !strings.Contains(page, `<article id="jobEnded">`) || !strings.Contains(page, "webhook-signature") {
+		t.Error("the callback is not there")
+	}
 	spec := w.do("GET", "/openapi.json", "").json(t)
 	for name := range spec["components"].(map[string]any)["schemas"].(map[string]any) {
 		if !strings.Contains(page, `id="schema-`+name+`"`) {

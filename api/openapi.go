@@ -28,7 +28,7 @@ func humaConfig(version string) huma.Config {
 		{Name: "chunks", Description: "The parts of a job: one key on one effective date each."},
 		{Name: "files", Description: "What came out."},
 		{Name: "operators", Description: "The system behind it."},
-		{Name: webhookTag, Description: "Calls that this server makes."},
+		{Name: callbackTag, Description: "Calls that this server makes."},
 		{Name: "service", Description: "The process itself. These calls need no token."},
 	}
 	return c
@@ -91,7 +91,7 @@ type submissionBody struct {
 	OnFailure      string      `json:"onFailure,omitempty" enum:"FAIL_FAST,CONTINUE" default:"FAIL_FAST" doc:"FAIL_FAST: the first dead-lettered chunk ends the job. CONTINUE: every chunk is tried."`
 	Reuse          bool        `json:"reuse,omitempty" default:"true" doc:"Take files that are there already, where the rules allow it."`
 	Priority       int         `json:"priority,omitempty" minimum:"0" maximum:"9" default:"4"`
-	CallbackURL    string      `json:"callbackUrl,omitempty" format:"uri" maxLength:"2048" doc:"Told of the end of the job: see the webhook jobEnded. https, and a public address, unless the server allows others."`
+	CallbackURL    string      `json:"callbackUrl,omitempty" format:"uri" maxLength:"2048" doc:"Told of the end of the job: see the callback jobEnded. https, and a public address, unless the server allows others."`
 	IdempotencyKey string      `json:"idempotencyKey,omitempty" minLength:"1" maxLength:"255" doc:"As the header Idempotency-Key."`
 }
 

@@ -174,7 +174,7 @@ func (c *Contract) Check(method, escapedPath string, answer *http.Response, body
 
 // CheckEvent says in what way what a callback URL was told is not as documented.
 func (c *Contract) CheckEvent(body []byte) error {
-	return c.validate("#/webhooks/jobEnded/post/requestBody/content/"+escape("application/json")+"/schema", body)
+	return c.validate("#/paths/~1jobs/post/callbacks/jobEnded/"+escape("{$request.body#/callbackUrl}")+"/post/requestBody/content/"+escape("application/json")+"/schema", body)
 }
 
 func (c *Contract) check(method, escapedPath string, answer *http.Response, body []byte, head bool) error {
