@@ -99,6 +99,12 @@ func wholeLife(t *testing.T, s *db.Store) {
 		t.Fatalf("manifest %v", dates)
 	}
 	must(t, s.End(ctx, *e))
+	events, err := s.LeaseWebhooks(ctx, []string{`"\{},`}, 10)
+	must(t, err)
+	if len(events) != 1 || events[0].Job.ID != id || events[0].Job.Status != export.Cancelled || !events[0].Job.CompletedAt.Equal(*job(t, s, id).CompletedAt) {
+		t.Fatalf("events %+v", events)
+	}
+	must(t, s.PutOffWebhook(ctx, events[0], time.Hour, "no"))
 	if _, err := s.Expire(ctx, time.Hour); err != nil {
 		t.Fatal(err)
 	}
