@@ -14,6 +14,12 @@ import (
 // job nor many later ones can starve anybody. When nothing is in line it starts again at 0.
 const virtualTime = `coalesce((select min(rank) from dispatch where state = 'READY'), 0)`
 
+// virtualTimeFrom is virtualTime, looked for from the rank in argument 15 on.
+const virtualTimeFrom = `coalesce((select min(rank) from dispatch where state = 'READY' and rank >= $15), (select min(rank) from dispatch where state = 'READY'), 0)`
+
+// dueMost bounds what one look brings into line.
+const dueMost = 1000
+
 // rankStride divides by every priority+1 from 1 to 10.
 const rankStride = 2520
 
@@ -24,14 +30,14 @@ const debtLease = 15 * time.Second
 const relayLock = 0x65787064 // "expd"
 
 // debtColumns are what publishing a debt needs; d is the debt.
-const debtColumns = `d.debt_id, d.job_id, c.key, c.effective_date, c.attempts + 1, j.priority, d.sends, j.request_id, j.traceparent`
+const debtColumns = `d.rank, d.debt_id, d.job_id, c.key, c.effective_date, c.attempts + 1, j.priority, d.sends, j.request_id, j.traceparent`
 
 // LeaseDebts takes up to limit due debts for debtLease, fewer when the backlog in the broker would grow beyond its bound. What is not confirmed in time is due again.
 func (s *Store) LeaseDebts(ctx context.Context, limit int) ([]export.Debt, error) {
-	return s.leaseDebts(ctx, func(b *pgx.Batch) {
+	return s.leaseDebts(ctx, func(b *pgx.Batch, rank int64, _ time.Duration) {
 		b.Queue(leaseSQL(`least($1, greatest(0,
-			coalesce(nullif($3, 0), (select greatest(64, 2 * coalesce(sum(concurrency), 0)) from worker where heartbeat_at > now() - interval '30 s'))
-			- (select count(*) from dispatch where state in ('SENDING', 'SENT') and due_at > now())))`, "true", ""), limit, debtLease, s.Backlog)
+			coalesce(nullif($4, 0), (select greatest(64, 2 * coalesce(sum(concurrency), 0)) from worker where heartbeat_at > now() - interval '30 s'))
+			- (select count(*) from dispatch where state in ('SENDING', 'SENT') and due_at > now())))`, "true", ""), limit, debtLease, rank, s.Backlog)
 	})
 }
 
@@ -39,30 +45,30 @@ func (s *Store) LeaseDebts(ctx context.Context, limit int) ([]export.Debt, error
 // due, or published and unclaimed, for that long, also while a relay that cannot reach its broker leases it again and again. The claim deletes them; what
 // is not claimed within debtLease is due again.
 func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]export.Debt, error) {
-	return s.leaseDebts(ctx, func(b *pgx.Batch) {
+	return s.leaseDebts(ctx, func(b *pgx.Batch, rank int64, back time.Duration) {
 		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
 		const set = ", owed_at = now()"
 		if age > 0 {
 			b.Queue(`update dispatch set state = 'READY', owed_at = least(owed_at, sent_at) where (job_id, chunk_key) in (
 				select job_id, chunk_key from dispatch
-				where state = 'SENT' and sent_at < now() - $1::interval or state = 'SENDING' and greatest(owed_at, sent_at) < now() - $1::interval
-				order by due_at limit $2 for update skip locked)`, age, limit)
-			b.Queue(leaseSQL("$1", agedFront, set), limit, debtLease, age)
+				where due_at > now() - $3::interval and (state = 'SENT' and sent_at < now() - $1::interval or state = 'SENDING' and greatest(owed_at, sent_at) < now() - $1::interval)
+				order by due_at limit $2 for update skip locked)`, age, limit, back)
+			b.Queue(leaseSQL("$1", agedFront, set), limit, debtLease, rank, age)
 		} else {
-			b.Queue(leaseSQL("$1", "true", set), limit, debtLease)
+			b.Queue(leaseSQL("$1", "true", set), limit, debtLease, rank)
 		}
 	})
 }
 
 // agedFront looks no further than the thousandth debt in line: what is in front of an old one ages too. Who is taken is not asked for its own age: jobs take
 // turns, and with new ones coming all the while, the front would be full of debts too young to be taken.
-const agedFront = `exists (select from (select due_at, owed_at from dispatch where state = 'READY' order by rank limit 1000) front where least(due_at, owed_at) <= now() - $3::interval)`
+const agedFront = `exists (select from (select due_at, owed_at from dispatch where state = 'READY' and rank >= $3 order by rank limit 1000) front where least(due_at, owed_at) <= now() - $4::interval)`
 
 // leaseSQL finds the locked rows again by their place (ctid): the planner cannot know how few they are, and would read the whole table.
 func leaseSQL(limit, guard, set string) string {
 	return `
 with picked as (
-    select ctid from dispatch where state = 'READY' and ` + guard + `
+    select ctid from dispatch where state = 'READY' and rank >= $3 and ` + guard + `
     order by rank, debt_id limit ` + limit + `
     for update skip locked
 ), leased as (
@@ -75,52 +81,87 @@ cross join lateral (select * from job_chunk c where c.job_id = d.job_id and c.ch
 order by d.rank, d.debt_id`
 }
 
-// dueSQL brings what has become due into line.
+// dueSQL brings what has become due into line, the first dueMost of it.
 const dueSQL = `
 with due as (
-    select ctid as place, job_id, due_at from dispatch where state <> 'READY' and due_at <= now() order by due_at limit 1000 for update skip locked
+    select ctid as place, job_id, due_at from dispatch where state <> 'READY' and due_at <= now() and due_at > now() - $1::interval order by due_at limit 1000 for update skip locked
 )
 update dispatch d set state = 'READY', owed_at = case when d.state = 'WAIT' then d.due_at else d.owed_at end, rank = ` + virtualTime + ` + p.n * p.stride
 from (select due.*, 2520 / (j.priority + 1) as stride, row_number() over (partition by job_id order by due_at) as n from due join job j using (job_id)) p
 where d.ctid = p.place`
 
-// leaseDebts brings what has become due into line and then runs the lease that queue adds, in one implicit transaction and one round trip, under
-// the relay lock: statements that wait for nothing but each other.
-func (s *Store) leaseDebts(ctx context.Context, queue func(*pgx.Batch)) (debts []export.Debt, err error) {
+// leaseDebts brings what has become due into line and then runs the lease that queue adds.
+func (s *Store) leaseDebts(ctx context.Context, queue func(b *pgx.Batch, rank int64, back time.Duration)) (debts []export.Debt, err error) {
+	began := time.Now()
+	rank, back := s.front.bounds()
+	l, err := s.look(ctx, queue, rank, back)
+	switch {
+	case err != nil:
+	case rank == everything && l.due < dueMost:
+		s.front.sawAll(began, l.first)
+	case rank != everything && len(l.debts) == 0:
+		if l, err = s.look(ctx, queue, everything, back); err == nil {
+			s.front.moved(l.first)
+		}
+	}
+	return l.debts, err
+}
+
+// look is what one look for debts found.
+type look struct {
+	debts []export.Debt
+	first int64 // rank of the first one
+	due   int64 // brought into line before
+}
+
+// look looks for debts once, in one implicit transaction and one round trip, under the relay lock: statements that wait for nothing but each other.
+func (s *Store) look(ctx context.Context, queue func(b *pgx.Batch, rank int64, back time.Duration), rank int64, back time.Duration) (l look, err error) {
 	err = again(ctx, func(ctx context.Context) error {
-		debts = nil
+		l = look{first: everything}
 		var b pgx.Batch
 		b.Queue(`select pg_advisory_xact_lock($1)`, relayLock)
-		b.Queue(dueSQL)
-		queue(&b)
+		b.Queue(dueSQL, back)
+		queue(&b, rank, back)
 		res := s.pool.SendBatch(ctx, &b)
 		defer res.Close()
-		for range b.Len() - 1 {
-			if _, err := res.Exec(); err != nil {
+		for i := range b.Len() - 1 {
+			tag, err := res.Exec()
+			if err != nil {
 				return err
+			}
+			if i == 1 {
+				l.due = tag.RowsAffected()
 			}
 		}
 		rows, err := res.Query()
 		if err != nil {
 			return err
 		}
-		if debts, err = pgx.CollectRows(rows, scanDebt); err != nil {
+		l.debts, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (export.Debt, error) {
+			d, rank, err := scanDebt(row)
+			if l.first == everything {
+				l.first = rank
+			}
+			return d, err
+		})
+		if err != nil {
 			return err
 		}
 		return res.Close()
 	})
-	return debts, err
+	return l, err
 }
 
-func scanDebt(row pgx.CollectableRow) (d export.Debt, err error) {
+func scanDebt(row pgx.CollectableRow) (d export.Debt, rank int64, err error) {
 	var day time.Time
-	err = row.Scan(&d.ID, &d.JobID, &d.Key, &day, &d.Attempt, &d.Priority, &d.Sends, &d.RequestID, &d.Traceparent)
+	err = row.Scan(&rank, &d.ID, &d.JobID, &d.Key, &day, &d.Attempt, &d.Priority, &d.Sends, &d.RequestID, &d.Traceparent)
 	d.Date = export.DateOf(day)
-	return d, err
+	return d, rank, err
 }
 
-// ReturnDebts puts leased debts back into line: they were not sent.
+// ReturnDebts puts leased debts back into line, where they were: they were not sent.
 func (s *Store) ReturnDebts(ctx context.Context, unsent []export.Debt) error {
+	s.front.moved(everything)
 	return again(ctx, func(ctx context.Context) error {
 		_, err := s.pool.Exec(ctx, `
 update dispatch set state = 'READY', due_at = now() where ctid = any(array(
@@ -173,8 +214,9 @@ func (s *Store) SetAsideDebt(ctx context.Context, d export.Debt, reason string) 
 // NextDue says how long it is until a waiting debt becomes due: 0 when one is, an hour when nothing waits.
 func (s *Store) NextDue(ctx context.Context) (time.Duration, error) {
 	var micros int64
+	_, back := s.front.bounds()
 	err := s.pool.QueryRow(ctx, `
 		select greatest(0, 1000000 * extract(epoch from least(
-			(select min(due_at) from dispatch where state <> 'READY'), now() + interval '1 hour') - now()))::bigint`).Scan(&micros)
+			(select min(due_at) from dispatch where state <> 'READY' and due_at > now() - $1::interval), now() + interval '1 hour') - now()))::bigint`, back).Scan(&micros)
 	return time.Duration(micros) * time.Microsecond, err
 }

@@ -2,11 +2,15 @@ package db
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 func (s *Store) InTx(ctx context.Context, do func(pgx.Tx) error) error { return s.inTx(ctx, do) }
+
+// SlowLook is how long a whole look for debts may take before the next ones are bounded.
+func (s *Store) SlowLook(d time.Duration) { s.front.slow = d }
 
 // GroupStatements are those that settle many chunks at once.
 var GroupStatements = map[string]string{

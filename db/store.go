@@ -46,6 +46,7 @@ type Store struct {
 	Config
 	pool *pgxpool.Pool
 
+	front     front
 	cached    group[string, *export.File]
 	claims    group[claimAsk, claimAnswer]
 	announces group[announceAsk, bool]
@@ -77,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{Config: cfg, pool: pool}
+	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}}
 	s.claims.run, s.cached.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.cachedAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
 }

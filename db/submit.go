@@ -26,7 +26,7 @@ with j as (
     insert into job_chunk (job_id, chunk_key, key, effective_date) select j.job_id, i.chunk_key, i.key, i.effective_date from j cross join item i
 ), debts as (
     insert into dispatch (job_id, chunk_key, state, rank)
-    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $14::bigint from j cross join item i cross join (select ` + virtualTime + ` as now) v
+    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $14::bigint from j cross join item i cross join (select ` + virtualTimeFrom + ` as now) v
 )
 select job_id, created_at from j`
 
@@ -40,10 +40,11 @@ func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job expor
 	}
 	hash := req.Hash()
 	job = export.Job{Tenant: req.Tenant, Status: export.Submitted, Run: 1, Total: len(refs), Pending: len(refs)}
+	front, _ := s.front.bounds()
 	for {
 		err = again(ctx, func(ctx context.Context) error {
 			return s.pool.QueryRow(ctx, submitSQL, req.Tenant, hash[:], req.IdempotencyKey, req.RequestID, req.Traceparent, req.Priority, req.OnFailure,
-				req.Reuse, req.Compression, req.CallbackURL, chunkKeys, keys, dates, rankStride/(req.Priority+1)).Scan(&job.ID, &job.CreatedAt)
+				req.Reuse, req.Compression, req.CallbackURL, chunkKeys, keys, dates, rankStride/(req.Priority+1), front).Scan(&job.ID, &job.CreatedAt)
 		})
 		if err == nil {
 			job.UpdatedAt = job.CreatedAt
