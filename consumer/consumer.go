@@ -52,6 +52,7 @@ type Consumer struct {
 	flights flights
 	breaker *breaker
 	debts   chan export.Debt // taken from the database
+	ended   atomic.Int64     // chunks that were worked on
 	slots   chan struct{}    // one token per chunk at work
 	freed   chan struct{}    // a slot became free
 	hurry   chan struct{}    // closed late in the drain time: what hangs is not waited for
@@ -70,7 +71,7 @@ var errDraining = errors.New("the worker is shutting down")
 
 // New makes a Consumer.
 func New(cfg Config) *Consumer {
-	c := &Consumer{Config: cfg, debts: make(chan export.Debt), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1), hurry: make(chan struct{})}
+	c := &Consumer{Config: cfg, debts: make(chan export.Debt, 2*cfg.Concurrency), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1), hurry: make(chan struct{})}
 	c.flights.byClaim = map[string]*flight{}
 	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
 	if cfg.Wake == nil {
@@ -188,6 +189,7 @@ func (c *Consumer) workLoop(ctx, life context.Context) {
 func (c *Consumer) busy(do func()) {
 	c.slots <- struct{}{}
 	defer func() {
+		c.ended.Add(1)
 		<-c.slots
 		select {
 		case c.freed <- struct{}{}:
@@ -241,19 +243,21 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 		}
 		age, pause = c.Fallback, min(c.Fallback/2, 2*time.Second)
 	}
+	defer c.returnDebts()
 	plenty := c.Intake == nil // there may be more as soon as a slot is free
+	last, before := time.Now(), c.ended.Load()
 	for {
-		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.breaker.away()) == 0 {
-			debts, err := c.Store.TakeDebts(ctx, free, age)
+		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.debts) == 0 && len(c.breaker.away()) == 0 {
+			// Where chunks take milliseconds, a look for each would cost more than they do: what will end within the next tenth of a second is taken too.
+			now, ended := time.Now(), c.ended.Load()
+			ahead := min(int64(c.Concurrency), (ended-before)*int64(100*time.Millisecond)/max(1, int64(now.Sub(last))))
+			last, before = now, ended
+			debts, err := c.Store.TakeDebts(ctx, free+int(ahead), age)
 			if err != nil && ctx.Err() == nil {
 				c.Log.Warn("take debts from the database", "error", err)
 			}
 			for _, d := range debts {
-				select {
-				case c.debts <- d:
-				case <-ctx.Done():
-					return // the lease of the debt runs out by itself
-				}
+				c.debts <- d
 			}
 			plenty = c.Intake == nil || len(debts) > 0
 			if len(debts) > 0 {
@@ -273,6 +277,26 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 		case <-freed:
 			wait.Stop()
 		}
+	}
+}
+
+// returnDebts lets others have what was taken and not begun.
+func (c *Consumer) returnDebts() {
+	var rest []export.Debt
+	for len(c.debts) > 0 {
+		select {
+		case d := <-c.debts:
+			rest = append(rest, d)
+		default:
+		}
+	}
+	if len(rest) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), c.DrainTimeout/4)
+	defer cancel()
+	if err := c.Store.ReturnDebts(ctx, rest); err != nil {
+		c.Log.Warn("return debts", "error", err) // their lease runs out
 	}
 }
 

@@ -27,6 +27,7 @@ type store interface {
 	Heartbeat(ctx context.Context, host, version string, concurrency, inFlight int) error
 	Goodbye(ctx context.Context) error
 	TakeDebts(ctx context.Context, limit int, age time.Duration) ([]export.Debt, error)
+	ReturnDebts(ctx context.Context, unsent []export.Debt) error
 	ParkAsItCame(ctx context.Context, m export.Message) error
 }
 
