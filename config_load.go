@@ -21,6 +21,8 @@ type commandLine struct {
 	Migrate  migrateCommands `cmd:"" help:"Bring the database's tables up to date, or show where they are."`
 	Doctor   doctorCommand   `cmd:"" help:"Check the configuration and everything it points at, and say what is wrong."`
 	Demo     demoCommand     `cmd:"" help:"Run everything on this machine with sample data; nothing needs to be configured."`
+	Status   statusCommand   `cmd:"" help:"Show a job."`
+	Watch    watchCommand    `cmd:"" help:"Show each change of a job until it has ended: exit code 0 completed, 3 failed, 4 cancelled, 5 unknown job, 6 API unreachable, 130 interrupted."`
 	Version  versionCommand  `cmd:"" help:"Print version, commit and Go version."`
 }
 

@@ -67,11 +67,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		p.log.Warn("unknown variable, ignored: is it misspelt?", "variable", name)
 	}
 	err := loaded.command.run(ctx, p)
+	ended := exitCode(exitFailed)
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &ended):
 	case !errors.Is(err, errSilent):
 		fmt.Fprintf(stderr, "exportd: %v\n", err)
 	}
-	return exitFailed
+	return int(ended)
 }
