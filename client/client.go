@@ -2,6 +2,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -72,7 +73,7 @@ func (c Client) Job(ctx context.Context, id string) (job Job, err error) {
 	if err := json.Unmarshal(body, &job); err != nil || job.JobID == "" || job.Status == "" {
 		return job, fmt.Errorf("%s does not answer as exportd does: check EXPORTD_URL", c.URL)
 	}
-	job.Raw = body
+	job.Raw = bytes.TrimSpace(body) // one line for each job, for machines
 	return job, nil
 }
 
