@@ -17,7 +17,7 @@ func scripted(t *testing.T, lines ...string) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		status, body, _ := strings.Cut(lines[min(int(n.Add(1)), len(lines))-1], " ")
 		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(map[string]int{"200": 200, "401": 401, "404": 404, "503": 503}[status])
+		w.WriteHeader(map[string]int{"200": 200, "401": 401, "404": 404, "429": 429, "503": 503}[status])
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(s.Close)
@@ -32,7 +32,7 @@ func TestClientCommandsEndWithTheCodeOfWhatHappened(t *testing.T) {
 		command, url, out, err string
 		code                   int
 	}{
-		{"watch", scripted(t, job("IN_PROGRESS"), "503 ", job("COMPLETED")), "J1 COMPLETED", "", 0},
+		{"watch", scripted(t, job("IN_PROGRESS"), "503 ", "429 ", job("COMPLETED")), "J1 COMPLETED", "", 0},
 		{"watch", scripted(t, job("FAILED")), "J1 FAILED", "", 3},
 		{"watch", scripted(t, job("CANCELLED")), "J1 CANCELLED", "", 4},
 		{"watch", scripted(t, "404 {}"), "", "unknown job", 5},

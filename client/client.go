@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	// ErrUnreachable is of calls that got no answer of an api that works: no connection, a broken answer, or 5xx.
+	// ErrUnreachable is of calls that got no answer of an api that works: no connection, a broken answer, 5xx, or 429.
 	ErrUnreachable = errors.New("the API cannot be reached")
 	ErrUnknown     = errors.New("unknown job")
 )
@@ -61,7 +61,7 @@ func (c Client) Job(ctx context.Context, id string) (job Job, err error) {
 	switch {
 	case err != nil:
 		return job, fmt.Errorf("%w: its answer broke off: %w", ErrUnreachable, err)
-	case resp.StatusCode >= 500:
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
 		return job, fmt.Errorf("%w: it answered %s", ErrUnreachable, resp.Status)
 	case resp.StatusCode == http.StatusUnauthorized:
 		return job, errors.New("the API wants a valid bearer token: set EXPORTD_TOKEN")
