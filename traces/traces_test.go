@@ -134,7 +134,7 @@ func TestASilentCollectorSlowsNothingAndIsLoggedOnce(t *testing.T) {
 		_, _, done := start(context.Background(), export.Span{Name: "x"})
 		done(nil)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("50 000 steps took %s", took)
 	}
 	var log string
@@ -148,7 +148,7 @@ func TestASilentCollectorSlowsNothingAndIsLoggedOnce(t *testing.T) {
 	}
 	began = time.Now()
 	_ = end() // the last spans are lost: nothing to be done
-	if took := time.Since(began); took > 6*time.Second {
+	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("the end took %s", took)
 	}
 	for len(said) > 0 {

