@@ -86,7 +86,7 @@ func TestAStopEndsInTimeThoughADependencyHangs(t *testing.T) {
 			t.Parallel()
 			w := setup(t, frozen.own)
 			w.Settings = []string{"EXPORTD_CHUNK_TIMEOUT=20s"} // after which the janitor comes
-			const drain = 6 * time.Second // and some seconds more on a busy machine: what hangs would hang for longer
+			const drain = 6 * time.Second                      // and some seconds more on a busy machine: what hangs would hang for longer
 			api := w.startAPI("EXPORTD_DRAIN_TIMEOUT=" + drain.String())
 			leaving := w.startConsumer("EXPORTD_CONCURRENCY=6", "EXPORTD_DRAIN_TIMEOUT="+drain.String())
 			open, openHalf := w.closeGate(1), w.closeGate(12)
