@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,40 +59,44 @@ func (s *Store) Jobs(ctx context.Context, f export.JobFilter, after *export.Plac
 		w.conditions = append(w.conditions, fmt.Sprintf("(j.created_at, j.job_id) < ($%d, $%d)", len(w.args)-1, len(w.args)))
 	}
 	const newestFirst = ` order by j.created_at desc, j.job_id desc limit `
-	look, args := `select j.* from job j where `+w.String()+newestFirst, w.args
-	if f.Key == "" {
-		look = fmt.Sprintf(`%s %d`, look, limit+1)
-	} else {
+	look, args := `select j.*, true as hit, false as farthest from job j where `+w.String()+newestFirst+strconv.Itoa(limit+1), w.args
+	if f.Key != "" {
+		// The farthest job looked at comes along, hit or not: the place where a short page goes on must be of the same snapshot.
 		args = append(args[:len(args):len(args)], f.Key)
-		look = fmt.Sprintf(`select j.* from (%s %d) j where %s %s %d`, look, mostLooks, hasChunk(len(args)), newestFirst, limit+1)
+		look = fmt.Sprintf(`select * from (
+				select j.*, %s as hit, row_number() over (order by j.created_at desc, j.job_id desc) = %d as farthest from (select * from job j where %s %s %[2]d) j
+			) j where hit or farthest %[4]s %[5]d`, hasChunk(len(args)), s.mostLooks, w, newestFirst, limit+1)
 	}
 	rows, err := s.pool.Query(ctx, `
-		select `+jobColumns+` from (`+look+`) j left join lateral (`+countsSQL+`) c on j.completed_at is null
+		select `+jobColumns+`, j.hit, j.farthest from (`+look+`) j left join lateral (`+countsSQL+`) c on j.completed_at is null
 		order by j.created_at desc, j.job_id desc`, args...)
 	if err != nil {
 		return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
 	}
-	jobs, err = pgx.CollectRows(rows, scanJob)
-	if err != nil {
+	defer rows.Close()
+	for rows.Next() {
+		var hit, farthest bool
+		job, err := scanJob(rows, &hit, &farthest)
+		if err != nil {
+			return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
+		}
+		if hit && len(jobs) == limit { // there are more: on behind the last one of the page
+			last := jobs[limit-1]
+			next = &export.Place{CreatedAt: last.CreatedAt, JobID: last.ID}
+			break
+		}
+		if hit {
+			jobs = append(jobs, job)
+		}
+		if farthest {
+			next = &export.Place{CreatedAt: job.CreatedAt, JobID: job.ID}
+		}
+	}
+	rows.Close()
+	if err := rows.Err(); err != nil {
 		return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
 	}
-	if len(jobs) > limit {
-		last := jobs[limit-1]
-		return jobs[:limit], &export.Place{CreatedAt: last.CreatedAt, JobID: last.ID}, nil
-	}
-	if f.Key == "" {
-		return jobs, nil, nil
-	}
-	var p export.Place
-	err = s.pool.QueryRow(ctx, fmt.Sprintf(`select created_at, job_id from job j where %s %s 1 offset %d`, w, newestFirst, mostLooks-1), w.args...).
-		Scan(&p.CreatedAt, &p.JobID)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return jobs, nil, nil
-	case err != nil:
-		return nil, nil, away(fmt.Errorf("list the jobs: %w", err))
-	}
-	return jobs, &p, nil
+	return jobs, next, nil
 }
 
 // hasChunk asks whether job j has a chunk of the key in argument n. The bounds make it a probe of the primary key (';' follows ':' in "C"), and the limit
@@ -107,10 +112,11 @@ const jobColumns = `j.job_id, j.tenant, j.status, j.run, j.total, coalesce(c.pen
 	coalesce(j.row_count, c.row_count), coalesce(j.byte_count, c.byte_count), coalesce(j.error_message, ''),
 	j.created_at, j.updated_at, j.started_at, j.completed_at`
 
-func scanJob(row pgx.CollectableRow) (job export.Job, err error) {
+// scanJob reads jobColumns, and more that follow.
+func scanJob(row pgx.CollectableRow, more ...any) (job export.Job, err error) {
 	var reused int
-	err = row.Scan(&job.ID, &job.Tenant, &job.Status, &job.Run, &job.Total, &job.Pending, &job.Running, &job.Retrying, &job.Done, &job.Failed, &job.Cancelled,
-		&reused, &job.RowCount, &job.ByteCount, &job.ErrorMessage, &job.CreatedAt, &job.UpdatedAt, &job.StartedAt, &job.CompletedAt)
+	err = row.Scan(append([]any{&job.ID, &job.Tenant, &job.Status, &job.Run, &job.Total, &job.Pending, &job.Running, &job.Retrying, &job.Done, &job.Failed, &job.Cancelled,
+		&reused, &job.RowCount, &job.ByteCount, &job.ErrorMessage, &job.CreatedAt, &job.UpdatedAt, &job.StartedAt, &job.CompletedAt}, more...)...)
 	job.FilesReused, job.FilesGenerated = reused, job.Done-reused
 	return job, err
 }

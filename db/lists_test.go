@@ -1,9 +1,11 @@
 package db_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -103,6 +105,62 @@ func TestASearchForAKeyGoesOnWhereItsPageStoppedLooking(t *testing.T) {
 	jobs, next, err = s.Jobs(t.Context(), f, next, 5)
 	if err != nil || len(jobs) != 1 || jobs[0].ID != first || next != nil {
 		t.Errorf("second page: %v, next %v, %v", jobs, next, err)
+	}
+}
+
+// The jobs searched for stay as they are; all around them others come, and enter and leave the filter.
+func TestASearchForAKeySkipsAndRepeatsNothingWhileStatesChange(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.MostLooks(10)
+	pool := sessions(t, s)
+	var want []string
+	for i := range 120 {
+		rare := i%12 == 5
+		id, _ := submit(t, s, submission(1, func(r *export.SubmitRequest) {
+			if rare {
+				r.Items[0].Key = "RARE"
+			}
+		}))
+		if rare {
+			want = append([]string{id}, want...)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer stop()
+	for range 2 {
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				_, err := pool.Exec(ctx, `update job set status = case status when 'SUBMITTED' then 'IN_PROGRESS' else 'SUBMITTED' end
+					where job_id in (select job_id from job where not job_id = any($1) order by random() limit 5 for update skip locked)`, want)
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	f := export.JobFilter{Key: "RARE", Status: export.Submitted}
+	for range 100 {
+		var got []string
+		for after, pages := (*export.Place)(nil), 0; ; pages++ {
+			jobs, next, err := s.Jobs(t.Context(), f, after, 3)
+			must(t, err)
+			for _, j := range jobs {
+				got = append(got, j.ID)
+			}
+			if next == nil {
+				break
+			}
+			if after = next; pages > 100 {
+				t.Fatal("it does not end")
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
 	}
 }
 

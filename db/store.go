@@ -44,7 +44,8 @@ type Config struct {
 // Store is the truth. It is safe for concurrent use.
 type Store struct {
 	Config
-	pool *pgxpool.Pool
+	pool      *pgxpool.Pool
+	mostLooks int // of a page that is searched for a key
 
 	front     front
 	cached    group[string, *export.File]
@@ -78,7 +79,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}}
+	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}, mostLooks: mostLooks}
 	s.claims.run, s.cached.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.cachedAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
 }

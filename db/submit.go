@@ -76,7 +76,7 @@ func (s *Store) Job(ctx context.Context, tenant, jobID string) (job export.Job, 
 	rows, err := s.pool.Query(ctx, `select `+jobColumns+` from job j left join lateral (`+countsSQL+`) c on j.completed_at is null
 		where j.job_id = $1 and ($2 = '' or j.tenant = $2)`, jobID, tenant)
 	if err == nil {
-		job, err = pgx.CollectExactlyOneRow(rows, scanJob)
+		job, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (export.Job, error) { return scanJob(row) })
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return export.Job{}, export.ErrNotFound
