@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,20 +22,28 @@ func (s *Store) LeaseOutbox(ctx context.Context, destination string, limit int) 
 		if err != nil {
 			return err
 		}
-		messages, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (export.OutboxMessage, error) {
-			m := export.OutboxMessage{Destination: destination}
-			var headers []byte
-			if err := row.Scan(&m.ID, &m.Tries, &headers, &m.Body); err != nil {
-				return m, err
+		var headers []byte
+		m := export.OutboxMessage{Destination: destination}
+		messages = nil
+		_, err = pgx.ForEachRow(rows, []any{&m.ID, &m.Tries, &headers, &m.Body}, func() error {
+			m.Headers = nil
+			if s.readable(m.ID, headers, &m.Headers) {
+				messages = append(messages, m)
 			}
-			if err := json.Unmarshal(headers, &m.Headers); err != nil {
-				return m, fmt.Errorf("read the headers of outbox message %d: %w", m.ID, err)
-			}
-			return m, nil
+			return nil
 		})
 		return err
 	})
 	return messages, err
+}
+
+// readable reads JSON of an outbox row. A row that cannot be read, of another version or another hand, is logged with every lease, and holds up no other.
+func (s *Store) readable(id int64, text []byte, into any) bool {
+	if err := json.Unmarshal(text, into); err != nil {
+		s.Log.Error("a row of the outbox cannot be read; repair or delete it", "id", id, "error", err)
+		return false
+	}
+	return true
 }
 
 // DeleteOutbox removes messages that their receiver confirmed.
@@ -88,21 +95,31 @@ func (s *Store) LeaseWebhooks(ctx context.Context, busy []string, limit int) (ev
 		if err != nil {
 			return err
 		}
-		events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e export.Webhook, err error) {
-			var age float64
-			var job []byte
-			if err := row.Scan(&e.ID, &e.EventID, &e.URL, &e.Host, &e.Tries, &age, &job, &e.RequestID); err != nil {
-				return e, err
+		var e export.Webhook
+		var age float64
+		var job []byte
+		events = nil
+		_, err = pgx.ForEachRow(rows, []any{&e.ID, &e.EventID, &e.URL, &e.Host, &e.Tries, &age, &job, &e.RequestID}, func() error {
+			e.Age, e.Job = time.Duration(age*float64(time.Second)), export.Job{}
+			if s.readable(e.ID, job, &e.Job) {
+				events = append(events, e)
 			}
-			e.Age = time.Duration(age * float64(time.Second))
-			if err := json.Unmarshal(job, &e.Job); err != nil {
-				return e, fmt.Errorf("read the job of webhook event %s: %w", e.EventID, err)
-			}
-			return e, nil
+			return nil
 		})
 		return err
 	})
 	return events, err
+}
+
+// DropWebhook removes an event that its receiver is not told. export.ErrStale when the lease was over and somebody else tries already.
+func (s *Store) DropWebhook(ctx context.Context, e export.Webhook) error {
+	return again(ctx, func(ctx context.Context) error {
+		tag, err := s.pool.Exec(ctx, `delete from outbox where id = $1 and tries = $2`, e.ID, e.Tries)
+		if err == nil && tag.RowsAffected() == 0 {
+			return export.ErrStale
+		}
+		return err
+	})
 }
 
 // PutOffWebhook has a delivery that failed tried again after the delay. export.ErrStale when its lease was over and somebody else tries already.

@@ -135,6 +135,9 @@ func TestAWebhookIsLeasedByOneUntilItIsDeletedOrPutOff(t *testing.T) {
 	if err := s.PutOffWebhook(t.Context(), first, time.Hour, "late"); !errors.Is(err, export.ErrStale) {
 		t.Errorf("the first holder: %v", err)
 	}
+	if err := s.DropWebhook(t.Context(), first); !errors.Is(err, export.ErrStale) {
+		t.Errorf("the first holder drops it: %v", err)
+	}
 	must(t, s.PutOffWebhook(t.Context(), second[0], 3*time.Hour, "refused\x00"))
 	if early := leaseWebhooks(t, s, 10); len(early) > 0 {
 		t.Errorf("put off, and yet %+v", early)
@@ -165,5 +168,24 @@ func TestOneHostsEventsDoNotStandInTheWayOfAnothers(t *testing.T) {
 	}
 	if due, err := s.NextDue(t.Context()); err != nil || due < time.Minute {
 		t.Errorf("the relay is told that something is due in %s, %v", due, err)
+	}
+}
+
+func TestARowThatCannotBeReadHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	pool := sessions(t, s)
+	exec(t, pool, `insert into outbox (destination, headers, body) values ('https://a.example/', '{"id": "bad"}', '{"id": 17}'), ('https://b.example/', '{"id": "good"}', '{"id": "J1"}'),
+		('parking', '{"parkingId": {}}', 'bad'), ('parking', '{"parkingId": "p"}', 'good')`)
+	if events := leaseWebhooks(t, s, 10); len(events) != 1 || events[0].EventID != "good" || events[0].Job.ID != "J1" {
+		t.Errorf("got %+v", events)
+	}
+	if notices, err := s.LeaseOutbox(t.Context(), export.OutboxParking, 10); err != nil || len(notices) != 1 || string(notices[0].Body) != "good" || notices[0].Headers["parkingId"] != "p" {
+		t.Errorf("got %+v, %v", notices, err)
+	}
+	var kept int
+	must(t, pool.QueryRow(t.Context(), `select count(*) from outbox where due_at > now() + interval '10 s'`).Scan(&kept))
+	if kept != 4 {
+		t.Errorf("%d of 4 rows wait for their next turn", kept)
 	}
 }

@@ -133,21 +133,20 @@ func (d *Deliverer) deliver(ctx context.Context, e export.Webhook) {
 	defer cancel()
 	log := d.cfg.Log.With("jobId", e.Job.ID, "requestId", e.RequestID, "webhookId", e.EventID, "host", e.Host, "try", e.Tries)
 	delay := max(export.Backoff(e.Tries, d.cfg.RetryFirst, d.cfg.RetryMost), min(a.retryAfter, d.cfg.RetryMost))
-	forget := func() error { return d.cfg.Store.DeleteOutbox(ctx, []int64{e.ID}) }
 	var err error
 	switch {
 	case a.taken:
 		d.Delivered.Add(1)
 		log.Info("webhook: delivered")
-		err = forget()
+		err = d.cfg.Store.DeleteOutbox(ctx, []int64{e.ID})
 	case a.gone:
 		d.Gone.Add(1)
 		log.Warn("webhook: the receiver is gone, it is not told", "reason", a.reason)
-		err = forget()
+		err = d.cfg.Store.DropWebhook(ctx, e)
 	case e.Age+delay > d.cfg.GiveUp:
 		d.GivenUp.Add(1)
 		log.Error("webhook: given up, the receiver is not told", "reason", a.reason, "age", e.Age)
-		err = forget()
+		err = d.cfg.Store.DropWebhook(ctx, e)
 	default:
 		d.Failed.Add(1)
 		log.Warn("webhook: trying again", "reason", a.reason, "wait", delay)

@@ -89,6 +89,10 @@ func (l *ledger) DeleteOutbox(_ context.Context, ids []int64) error {
 	})
 }
 
+func (l *ledger) DropWebhook(ctx context.Context, e export.Webhook) error {
+	return l.DeleteOutbox(ctx, []int64{e.ID})
+}
+
 func (l *ledger) record(id int64, do func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
