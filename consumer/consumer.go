@@ -52,7 +52,7 @@ type Consumer struct {
 	flights flights
 	breaker *breaker
 	debts   chan export.Debt // taken from the database
-	ended   atomic.Int64     // chunks that were worked on
+	worked  atomic.Int64     // hints that were followed to their end
 	slots   chan struct{}    // one token per chunk at work
 	freed   chan struct{}    // a slot became free
 	hurry   chan struct{}    // closed late in the drain time: what hangs is not waited for
@@ -189,7 +189,7 @@ func (c *Consumer) workLoop(ctx, life context.Context) {
 func (c *Consumer) busy(do func()) {
 	c.slots <- struct{}{}
 	defer func() {
-		c.ended.Add(1)
+		c.worked.Add(1)
 		<-c.slots
 		select {
 		case c.freed <- struct{}{}:
@@ -245,13 +245,17 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 	}
 	defer c.returnDebts()
 	plenty := c.Intake == nil // there may be more as soon as a slot is free
-	last, before := time.Now(), c.ended.Load()
+	last, before := time.Now(), c.worked.Load()
 	for {
-		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.debts) == 0 && len(c.breaker.away()) == 0 {
+		away := len(c.breaker.away()) > 0
+		if away {
+			c.returnDebts()
+		}
+		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.debts) == 0 && !away {
 			// Where chunks take milliseconds, a look for each would cost more than they do: what will end within the next tenth of a second is taken too.
-			now, ended := time.Now(), c.ended.Load()
-			ahead := min(int64(c.Concurrency), (ended-before)*int64(100*time.Millisecond)/max(1, int64(now.Sub(last))))
-			last, before = now, ended
+			now, worked := time.Now(), c.worked.Load()
+			ahead := min(int64(c.Concurrency), (worked-before)*int64(100*time.Millisecond)/max(1, int64(now.Sub(last))))
+			last, before = now, worked
 			debts, err := c.Store.TakeDebts(ctx, free+int(ahead), age)
 			if err != nil && ctx.Err() == nil {
 				c.Log.Warn("take debts from the database", "error", err)
