@@ -170,7 +170,7 @@ func (c *Consumer) workLoop(ctx, life context.Context) {
 	if c.Intake != nil {
 		deliveries = c.Intake.Deliveries()
 	}
-	for {
+	for ctx.Err() == nil { // a select would begin one of the chunks at hand as often as not
 		select {
 		case <-ctx.Done():
 			return
