@@ -16,7 +16,7 @@ test: ## all tests against real services; installs or starts what is missing, sa
 test-short: ## the tests that need no service and no time
 	go test -short -shuffle=on -timeout 5m $(ARGS) ./...
 
-verify: ## format, go.mod, vet, staticcheck, layers, known vulnerabilities
+verify: ## format, go.mod, vet, staticcheck, OpenAPI lint, layers, known vulnerabilities
 	.ci/setup lint
 	.ci/verify
 

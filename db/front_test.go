@@ -47,21 +47,15 @@ func TestLooksDoNotSlowDownWhileALongTransactionKeepsDeadDebts(t *testing.T) {
 	exec(t, pool, `insert into dispatch (job_id, chunk_key, state, rank, due_at) select 'paid', n, case when n % 2 = 0 then 'READY' else 'SENT' end, n - 60000, now() - interval '1 hour' from generate_series(1, 50000) n`)
 	exec(t, pool, `delete from dispatch`)
 	submit(t, s, submission(200))
+	s.Close() // its sessions report at their end, and not meanwhile
 	read := func(slow time.Duration) (blocks int) {
 		count := func() (n int) {
+			exec(t, pool, `select pg_stat_force_next_flush()`)
 			must(t, pool.QueryRow(t.Context(), `select (heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int from pg_statio_user_tables where relname = 'dispatch'`).Scan(&n))
 			return n
 		}
-		settled := func() {
-			poll(t, "the sessions have reported", func() bool {
-				was := count()
-				time.Sleep(50 * time.Millisecond)
-				return count() == was
-			})
-		}
-		settled()
 		before := count()
-		own := with(t, s, "") // the end of its sessions makes them report
+		own := with(t, s, "application_name=looks")
 		own.SlowLook(slow)
 		for range 10 {
 			if debts, err := own.TakeDebts(t.Context(), 10, 0); err != nil || len(debts) != 10 {
@@ -72,8 +66,10 @@ func TestLooksDoNotSlowDownWhileALongTransactionKeepsDeadDebts(t *testing.T) {
 			}
 		}
 		own.Close()
-		poll(t, "the sessions have reported", func() bool { return count() > before })
-		settled()
+		poll(t, "its sessions have ended, and with that reported", func() (ended bool) {
+			must(t, pool.QueryRow(t.Context(), `select not exists (select from pg_stat_activity where datname = current_database() and application_name = 'looks')`).Scan(&ended))
+			return ended
+		})
 		return count() - before
 	}
 	whole, bounded := read(time.Hour), read(1)
