@@ -310,3 +310,43 @@ func TestAPlanThatChangedIsTriedAgainOnceButOnlyOnce(t *testing.T) {
 		t.Errorf("got %s %s", f.Class, f.Code)
 	}
 }
+
+// Of a pool whose server was restarted, one query fails and not one for each of its connections.
+func TestOneBrokenConnectionTellsOfAllOthers(t *testing.T) {
+	t.Parallel()
+	const n = 4
+	s, url := world(t, `create function export_rows(key text, effective_date date) returns table (a int) language sql stable as $$ select 1 from pg_advisory_xact_lock_shared(7) $$`,
+		func(c *db.SourceConfig) { c.Pool = n })
+	gate, err := pgx.Connect(t.Context(), url)
+	must(t, err)
+	defer gate.Close(context.Background())
+	_, err = gate.Exec(t.Context(), `select pg_advisory_lock(7)`)
+	must(t, err)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if _, err := s.Export(t.Context(), "k", day, io.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	poll(t, "all connections are in use", func() (yes bool) {
+		must(t, gate.QueryRow(t.Context(), `select count(*) = $1 from pg_stat_activity where datname = current_database() and application_name = 'exportd-source' and wait_event = 'advisory'`, n).Scan(&yes))
+		return yes
+	})
+	_, err = gate.Exec(t.Context(), `select pg_advisory_unlock(7)`)
+	must(t, err)
+	all.Wait()
+	_, err = gate.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'exportd-source'`)
+	must(t, err)
+	failed := 0
+	for range n {
+		if _, err := s.Export(t.Context(), "k", day, io.Discard); err != nil {
+			t.Log(err)
+			failed++
+		}
+	}
+	if failed > 1 {
+		t.Errorf("%d of %d queries failed", failed, n)
+	}
+}
