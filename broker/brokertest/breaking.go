@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"exportd/broker"
+	"exportd/export"
 )
 
 // brokenLinks cuts the publisher's and the consumer's connections at random moments. Whatever Publish confirmed arrives, and what is acked in the end
@@ -48,6 +49,17 @@ func brokenLinks(t *testing.T, srv Server) {
 	cutting.Wait()
 	if diff := cmp.Diff(bodies(len(msgs)), seen); diff != "" {
 		t.Error(diff)
+	}
+	// One more: when it has come, the connection that is to be closed well is one that the cuts have spared.
+	p := broker.NewPublisher(srv.Config(t))
+	defer p.Close()
+	if err := p.Publish(t.Context(), q, []export.Message{{Body: []byte("last")}}); err != nil {
+		t.Fatal(err)
+	}
+	for last := false; !last; {
+		d := take(t, s)
+		last = string(d.Body) == "last"
+		d.Ack()
 	}
 	closeWell(t, s)
 	if n, err := broker.Purge(t.Context(), srv.Config(t), q); err != nil || n > len(msgs) {
