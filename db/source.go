@@ -72,6 +72,7 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 20 * time.Second, Interval: 10 * time.Second, Count: 4}}
 	pc.ConnConfig.DialFunc = dialer.DialContext
 
+	pc.PrepareConn = alive
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("source pool: %w", err)
@@ -138,12 +139,9 @@ func (s *Source) Export(ctx context.Context, key string, date export.Date, w io.
 		return rows, nil
 	case ctx.Err() != nil:
 		return rows, contextError(ctx)
+	default:
+		return rows, atRow(sourceFailure(err), rows)
 	}
-	err = sourceFailure(err)
-	if export.FailureOf(err).Class == export.Outage {
-		s.pool.Reset() // what ended this connection has ended the idle ones too: each would tell of it by failing a query of its own, when all is well again
-	}
-	return rows, atRow(err, rows)
 }
 
 // stream runs the query once. The settings and the query travel together, in one round trip; up to the Sync they are one transaction, which the server

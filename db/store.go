@@ -74,7 +74,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			pc.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	pc.AfterConnect = planner
+	pc.AfterConnect, pc.PrepareConn = planner, alive
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)

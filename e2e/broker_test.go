@@ -127,13 +127,14 @@ func TestAFullBrokerHoldsUpNeitherSubmissionsNorConsumers(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the submission took %s", took)
 	}
+	w.eventually("the metrics tell that the relay is stuck", func() bool {
+		_, metrics := w.get(api, "/metrics")
+		return regexp.MustCompile(`(?m)^exportd_relay_failures_total [1-9]`).MatchString(metrics)
+	})
 	open()
 	w.ended(queued, "COMPLETED") // whose messages can be acknowledged
 	w.ended(big, "COMPLETED")    // from the database
 	w.once()
-	if _, metrics := w.get(api, "/metrics"); !regexp.MustCompile(`(?m)^exportd_relay_failures_total [1-9]`).MatchString(metrics) {
-		t.Error("the metrics do not tell that the relay is stuck")
-	}
 
 	for purged := 0; purged == 0; {
 		var err error

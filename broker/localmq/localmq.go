@@ -205,12 +205,22 @@ func (s *Server) watch(pid int) (release func(), err error) {
 	}), nil
 }
 
-// WaitReady returns when the broker answers STOMP.
+// accepts says whether something listens on the port.
+func accepts(ctx context.Context, port int) bool {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
+}
+
+// WaitReady returns when the broker answers STOMP, and listens for TLS if it is to.
 func (s *Server) WaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
 	for {
-		if err := greet(ctx, s.Addr()); err == nil {
+		if greet(ctx, s.Addr()) == nil && (s.tlsPort == 0 || accepts(ctx, s.tlsPort)) {
 			return nil
 		}
 		select {
