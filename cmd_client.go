@@ -89,7 +89,7 @@ func clientEnd(ctx context.Context, p *process, id string, err error) error {
 		fmt.Fprintf(p.stderr, "exportd: interrupted; job %q goes on\n", id)
 		return exitInterrupted
 	case errors.Is(err, client.ErrUnknown):
-		fmt.Fprintf(p.stderr, "exportd: %v: check the id, and that EXPORTD_TOKEN is of its tenant\n", err)
+		fmt.Fprintf(p.stderr, "exportd: %v; check the id, and that EXPORTD_TOKEN is of its tenant\n", err)
 		return exitUnknownJob
 	case errors.Is(err, client.ErrUnreachable):
 		fmt.Fprintf(p.stderr, "exportd: %v; check EXPORTD_URL and that exportd api runs\n", err)

@@ -1,4 +1,4 @@
-// Package client calls the HTTP API for the commands of people.
+// Package client calls exportd's HTTP API: for the commands of people, and for the console.
 package client
 
 import (
@@ -25,84 +25,120 @@ const maxAnswer = 64 << 20
 // Client names an API. The zero Patience gives up at the first lost answer.
 type Client struct {
 	URL, Token string
-	Every      time.Duration // between two looks of Watch
-	Patience   time.Duration // that Watch has with an API that is away
+	Transport  http.RoundTripper // nil: the network
+	Every      time.Duration     // between two looks of Watch
+	Patience   time.Duration     // that Watch has with an API that is away
 }
 
-// Job is what the API tells of a job; Raw is all of it.
-type Job struct {
-	JobID, Status                                              string
-	Total, Pending, Running, Retrying, Done, Failed, Cancelled int
-	ErrorMessage                                               string
-	Raw                                                        json.RawMessage `json:"-"`
+// Problem is a refusal of the API: RFC 9457.
+type Problem struct {
+	Type, Title, Detail, RequestID string
+	Status                         int // of HTTP
+	Errors                         []struct{ Pointer, Header, Parameter, Detail string }
 }
 
-func (j Job) Ended() bool {
-	return j.Status == "COMPLETED" || j.Status == "FAILED" || j.Status == "CANCELLED"
+// Error gives each fault a line of its own.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", p.Title, p.Detail)
+	for _, e := range p.Errors {
+		b.WriteString("\n  ")
+		if at := e.Pointer + e.Header + e.Parameter; at != "" {
+			b.WriteString(at + ": ")
+		}
+		b.WriteString(e.Detail)
+	}
+	return b.String()
 }
 
-// Job asks for a job.
-func (c Client) Job(ctx context.Context, id string) (job Job, err error) {
+// Raw is an answer as it came, on one line, for machines.
+type Raw = json.RawMessage
+
+// call sends body as JSON, if there is one, and reads the answer into answer. The errors are ErrUnreachable, ErrUnknown, a *Problem, or say themselves what to do.
+func (c Client) call(ctx context.Context, method, path string, query url.Values, body, answer any) (Raw, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(c.URL, "/")+"/jobs/"+url.PathEscape(id), nil)
+	req, err := c.request(ctx, method, path, query, body)
 	if err != nil {
-		return job, err
+		return nil, err
+	}
+	resp, err := c.http().Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("%w: its answer broke off: %w", ErrUnreachable, err)
+	}
+	if err := c.refusal(resp, text); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return nil, c.stranger()
+	}
+	return bytes.TrimSpace(text), nil
+}
+
+func (c Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
+	var content io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(b)
+	}
+	target := strings.TrimRight(c.URL, "/") + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return job, fmt.Errorf("%w: %w", ErrUnreachable, err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case err != nil:
-		return job, fmt.Errorf("%w: its answer broke off: %w", ErrUnreachable, err)
-	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
-		return job, fmt.Errorf("%w: it answered %s", ErrUnreachable, resp.Status)
-	case resp.StatusCode == http.StatusUnauthorized:
-		return job, errors.New("the API wants a valid bearer token: set EXPORTD_TOKEN")
-	case resp.StatusCode == http.StatusNotFound && strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json"):
-		return job, fmt.Errorf("%w %q", ErrUnknown, id)
-	case resp.StatusCode != http.StatusOK:
-		return job, fmt.Errorf("the API answered %s: %.200q", resp.Status, body)
-	}
-	if err := json.Unmarshal(body, &job); err != nil || job.JobID == "" || job.Status == "" {
-		return job, fmt.Errorf("%s does not answer as exportd does: check EXPORTD_URL", c.URL)
-	}
-	job.Raw = bytes.TrimSpace(body) // one line for each job, for machines
-	return job, nil
+	return req, nil
 }
 
-// Watch calls seen with the job now and after each change, until it has ended. It outlasts an API that is away for less than Patience,
-// but not one that was never there.
-func (c Client) Watch(ctx context.Context, id string, seen func(Job) error) (last Job, err error) {
-	answered := time.Time{}
-	for {
-		job, err := c.Job(ctx, id)
-		switch {
-		case ctx.Err() != nil:
-			return last, ctx.Err()
-		case err == nil:
-			answered = time.Now()
-			if string(job.Raw) != string(last.Raw) {
-				if err := seen(job); err != nil {
-					return job, err
-				}
-			}
-			if last = job; job.Ended() {
-				return job, nil
-			}
-		case !errors.Is(err, ErrUnreachable) || time.Since(answered) > c.Patience:
-			return last, err
-		}
-		select {
-		case <-ctx.Done():
-			return last, ctx.Err()
-		case <-time.After(c.Every):
+func (c Client) http() *http.Client { return &http.Client{Transport: c.Transport} }
+
+// refusal is the error of an answer that is none of success.
+func (c Client) refusal(resp *http.Response, body []byte) error {
+	problem := &Problem{}
+	isProblem := strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") && json.Unmarshal(body, problem) == nil
+	switch status := resp.StatusCode; {
+	case status >= 200 && status < 300:
+		return nil
+	case status >= 500 || status == http.StatusTooManyRequests:
+		return fmt.Errorf("%w: it answered %s", ErrUnreachable, resp.Status)
+	case status == http.StatusUnauthorized:
+		return errors.New("the API wants a valid bearer token: set EXPORTD_TOKEN")
+	case !isProblem:
+		return c.stranger()
+	case status == http.StatusNotFound:
+		return fmt.Errorf("%w: %s", ErrUnknown, problem.Detail)
+	}
+	return problem
+}
+
+func (c Client) stranger() error {
+	return fmt.Errorf("%s does not answer as exportd does: check EXPORTD_URL", c.URL)
+}
+
+// values are the parameters that are not empty.
+func values(pairs ...string) url.Values {
+	v := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" && pairs[i+1] != "0" {
+			v.Set(pairs[i], pairs[i+1])
 		}
 	}
+	return v
 }
