@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 
+	"exportd/api"
 	"exportd/broker"
+	"exportd/console"
 	"exportd/db"
 	"exportd/export"
 	"exportd/s3out"
@@ -78,5 +81,31 @@ func queueDepths(c brokerConfig, log *slog.Logger) func(context.Context) []expor
 			list[i] = export.QueueDepth{Queue: d.Queue, Known: d.Known, Reason: d.Reason, Messages: d.Messages, InFlight: d.InFlight, Consumers: d.Consumers}
 		}
 		return list
+	}
+}
+
+// browser makes the console.
+func browser(store *db.Store, tokens *api.Tokens, b brokerConfig, log *slog.Logger) func(http.Handler) http.Handler {
+	return func(api http.Handler) http.Handler {
+		return console.New(console.Config{API: api, Store: store, Identify: tokens.Identify, Parked: parkedNotice(b, log), Log: log, Version: buildVersion().version})
+	}
+}
+
+// mostBrowsed is how far into the parking queue a dead letter's notice is looked for.
+const mostBrowsed = 10_000
+
+// parkedNotice finds the newest notice of a dead letter on the parking queue; nil without a broker.
+func parkedNotice(c brokerConfig, log *slog.Logger) func(context.Context, export.Ref) (*export.Message, error) {
+	if !c.used() {
+		return nil
+	}
+	return func(ctx context.Context, ref export.Ref) (*export.Message, error) {
+		all, err := broker.Browse(ctx, c.config(log), c.Parking, mostBrowsed)
+		for i := len(all) - 1; i >= 0; i-- {
+			if h := all[i].Headers; h[export.HeaderJobID] == ref.JobID && h[export.HeaderChunkKey] == ref.ChunkKey() {
+				return &all[i], nil
+			}
+		}
+		return nil, err
 	}
 }

@@ -53,8 +53,9 @@ type Config struct {
 	Streams    Streams
 	Callbacks  func(url string) error // says why a callback URL cannot be called; nil: none can, since nothing signs the calls
 	Checks     []Check
-	Wake       func()             // called after a submission; may be nil, must not block
-	Check      func(jobID string) // called when a job may be ready to end; may be nil, must not block
+	Wake       func()                              // called after a submission; may be nil, must not block
+	Check      func(jobID string)                  // called when a job may be ready to end; may be nil, must not block
+	Console    func(api http.Handler) http.Handler // makes what serves /console, given the API to call; nil: nothing does
 	Metrics    *prometheus.Registry
 	Trace      export.StartSpan
 	Log        *slog.Logger
@@ -126,6 +127,7 @@ func New(c Config) *API {
 	a.registerFleet(h)
 	documentCallback(h.OpenAPI())
 	a.registerDocs(h.OpenAPI())
+	a.registerConsole()
 	return a
 }
 

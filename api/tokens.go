@@ -89,3 +89,15 @@ func (t *Tokens) find(token string) (who caller, ok bool) {
 	}
 	return who, ok && token != ""
 }
+
+// Identify says whose token it is, for the console. Without a tokens file everybody is an operator.
+func (t *Tokens) Identify(token string) (tenant string, operator, ok bool) {
+	if t == nil {
+		return everybody.tenant, everybody.operator, true
+	}
+	who, ok := t.find(token)
+	return who.tenant, who.operator, ok
+}
+
+// everybody is the caller where there are no tokens.
+var everybody = caller{tenant: "default", operator: true}

@@ -1,0 +1,93 @@
+package console
+
+import (
+	"net/http"
+
+	"exportd/client"
+	"exportd/export"
+)
+
+type overviewData struct {
+	Counts   map[export.JobStatus]int
+	Activity activity
+	Jobs     []jobRow
+	Dead     int
+	DeadMore bool
+	Workers  []client.Worker
+	Slots    int
+	Busy     int
+}
+
+// Open are the jobs that have not ended.
+func (d overviewData) Open() int {
+	return d.Counts[export.Submitted] + d.Counts[export.InProgress] + d.Counts[export.Cancelling]
+}
+
+func (d overviewData) Count(status string) int { return d.Counts[export.JobStatus(status)] }
+
+// activity is the last hour as columns, for the chart.
+type activity struct {
+	Times, Done, Failed []int64
+	Partial             bool
+	DoneSum, FailedSum  int64
+	Now                 int64 // done in the last whole minute
+	Minutes             []export.Minute
+}
+
+func activityOf(a export.Activity) activity {
+	v := activity{Partial: a.Partial}
+	for _, m := range a.Minutes {
+		v.Times, v.Done, v.Failed = append(v.Times, m.At.Unix()), append(v.Done, int64(m.Done)), append(v.Failed, int64(m.Failed))
+		v.DoneSum, v.FailedSum = v.DoneSum+int64(m.Done), v.FailedSum+int64(m.Failed)
+		if m.Done+m.Failed > 0 {
+			v.Minutes = append(v.Minutes, m)
+		}
+	}
+	if n := len(v.Done); n > 1 {
+		v.Now = v.Done[n-2]
+	}
+	return v
+}
+
+const jobsOfOverview = 10
+
+func (v *visit) overview() error {
+	var d overviewData
+	var err error
+	if v.wants("now") {
+		if d.Counts, err = v.Store.JobCounts(v.ctx(), v.sees()); err != nil {
+			return err
+		}
+		f := export.RedriveFilter{}
+		f.Tenant = v.sees()
+		dead, more, err := v.Store.DeadLetters(v.ctx(), f)
+		if err != nil {
+			return err
+		}
+		d.Dead, d.DeadMore = len(dead), more
+		if v.operator {
+			if d.Workers, err = v.api.Workers(v.ctx()); err != nil {
+				return err
+			}
+			for _, w := range d.Workers {
+				d.Slots += w.Concurrency
+				d.Busy += len(w.Chunks)
+			}
+		}
+	}
+	if v.wants("activity") || v.wants("now") {
+		a, err := v.Store.Activity(v.ctx(), v.sees())
+		if err != nil {
+			return err
+		}
+		d.Activity = activityOf(a)
+	}
+	if v.wants("latest") {
+		jobs, _, err := v.api.Jobs(v.ctx(), client.JobsFilter{Limit: jobsOfOverview}, "")
+		if err != nil {
+			return err
+		}
+		d.Jobs = jobRows(jobs)
+	}
+	return v.render(http.StatusOK, "overview", view{Title: "Overview", Nav: "overview", Data: d})
+}
