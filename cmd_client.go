@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"exportd/client"
@@ -38,62 +40,120 @@ func (c clientConfig) client() client.Client {
 	return client.Client{URL: c.URL, Token: string(c.Token), Every: time.Second, Patience: 2 * time.Minute}
 }
 
-type statusCommand struct {
-	clientConfig `embed:""`
-
-	Job  string `arg:"" help:"Job, such as J20260102_000123."`
-	JSON bool   `name:"json" flagonly:"" help:"Print the API's answer."`
-}
-
-func (c *statusCommand) run(ctx context.Context, p *process) error {
-	job, err := c.client().Job(ctx, c.Job)
-	if err != nil {
-		return clientEnd(ctx, p, c.Job, err)
-	}
-	return printJob(p, job, c.JSON)
-}
-
-type watchCommand statusCommand
-
-func (c *watchCommand) run(ctx context.Context, p *process) error {
-	job, err := c.client().Watch(ctx, c.Job, func(j client.Job) error { return printJob(p, j, c.JSON) })
+// clientEnd says why a call failed and gives the exit code of it. Of what was interrupted, goesOn says how it stands.
+func clientEnd(ctx context.Context, p *process, goesOn string, err error) error {
+	code, advice := exitCode(exitFailed), ""
 	switch {
-	case err != nil:
-		return clientEnd(ctx, p, c.Job, err)
-	case job.Status == "FAILED":
-		return exitJobFailed
-	case job.Status == "CANCELLED":
-		return exitJobCancelled
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		if goesOn != "" {
+			goesOn = "; " + goesOn
+		}
+		fmt.Fprintf(p.stderr, "exportd: interrupted%s\n", goesOn)
+		return exitInterrupted
+	case errors.As(err, &code):
+		return err // said already
+	case errors.Is(err, client.ErrUnknown):
+		code, advice = exitUnknownJob, "; check the id, and that EXPORTD_TOKEN is of its tenant"
+	case errors.Is(err, client.ErrUnreachable):
+		code, advice = exitUnreachable, "; check EXPORTD_URL and that exportd api runs"
 	}
+	fmt.Fprintf(p.stderr, "exportd: %s%s\n", lines(err.Error()), advice)
+	return code
+}
+
+// lines is text of several lines in which nothing but the ends of lines moves the cursor.
+func lines(s string) string {
+	list := strings.Split(s, "\n")
+	for i, line := range list {
+		list[i] = printable(line)
+	}
+	return strings.Join(list, "\n")
+}
+
+// worse is the error of several orders: the first that is not nil.
+func worse(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// state is a name in capitals that may be typed otherwise: fail-fast is FAIL_FAST.
+type stateName string
+
+func (s *stateName) UnmarshalText(text []byte) error {
+	*s = stateName(strings.ToUpper(strings.ReplaceAll(string(text), "-", "_")))
 	return nil
 }
 
-func printJob(p *process, j client.Job, asJSON bool) error {
-	if asJSON {
-		_, err := fmt.Fprintf(p.stdout, "%s\n", j.Raw)
-		return err
+const pageSize = 200
+
+// pages asks for pages until there are limit entries, and says whether there would be more. A page may be empty and yet have a next one.
+func pages[T any](limit int, page func(limit int, cursor string) (entries []T, next string, err error)) (all []T, more bool, err error) {
+	for cursor := ""; ; {
+		entries, next, err := page(min(pageSize, limit-len(all)), cursor)
+		if err != nil {
+			return all, false, err
+		}
+		all = append(all, entries...)
+		if next == "" || len(all) >= limit {
+			return all, next != "", nil
+		}
+		if next == cursor {
+			return all, false, errors.New("the API's list goes round in circles: its cursor does not move")
+		}
+		cursor = next
 	}
-	line := fmt.Sprintf("%s %s: %d of %d done, %d running, %d retrying, %d failed, %d cancelled",
-		j.JobID, j.Status, j.Done, j.Total, j.Running, j.Retrying, j.Failed, j.Cancelled)
-	if j.ErrorMessage != "" {
-		line += fmt.Sprintf(": %q", j.ErrorMessage)
-	}
-	_, err := fmt.Fprintln(p.stdout, line)
-	return err
 }
 
-// clientEnd says why a call failed and gives the exit code of it.
-func clientEnd(ctx context.Context, p *process, id string, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		fmt.Fprintf(p.stderr, "exportd: interrupted; job %q goes on\n", id)
-		return exitInterrupted
-	case errors.Is(err, client.ErrUnknown):
-		fmt.Fprintf(p.stderr, "exportd: %v; check the id, and that EXPORTD_TOKEN is of its tenant\n", err)
-		return exitUnknownJob
-	case errors.Is(err, client.ErrUnreachable):
-		fmt.Fprintf(p.stderr, "exportd: %v; check EXPORTD_URL and that exportd api runs\n", err)
-		return exitUnreachable
+func checkLimit(f *faults, limit int) {
+	if limit < 1 {
+		f.add("limit", "is %d; it must be 1 or more", limit)
 	}
-	return err
+}
+
+// sayMore is for whoever takes the first entries for all of them.
+func sayMore(p *process, more bool, shown int) {
+	if more {
+		fmt.Fprintf(p.stderr, "exportd: these are the first %d, there are more; raise --limit to see them\n", shown)
+	}
+}
+
+// period is --since, --from and --to: when jobs were created.
+type period struct {
+	Since string `flagonly:"" placeholder:"24h" help:"Jobs created within that time: 90m, 24h, 7d."`
+	From  string `flagonly:"" placeholder:"DAY" help:"Jobs created then or later: a UTC day such as 2026-01-31, or a time such as 2026-01-31T10:00:00Z."`
+	To    string `flagonly:"" placeholder:"DAY" help:"Jobs created before then; a day is included."`
+}
+
+func (c *period) check(f *faults) {
+	if c.Since == "" {
+		return
+	}
+	if c.From != "" {
+		f.add("since", "and --from are both given; keep one")
+	}
+	ago, err := parseSince(c.Since)
+	if err != nil {
+		f.add("since", "%v", err)
+	}
+	c.From = time.Now().Add(-ago).UTC().Format(time.RFC3339)
+}
+
+func parseSince(s string) (time.Duration, error) {
+	wrong := fmt.Errorf("is %q, which is not a time span such as 90m, 24h or 7d", s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil {
+			return 0, wrong
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, wrong
+	}
+	return d, nil
 }

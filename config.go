@@ -29,15 +29,20 @@ type functionConfig struct {
 }
 
 type brokerConfig struct {
-	Dispatch string        `name:"dispatch" default:"broker" help:"broker, or database: consumers find their work in the database and no broker is needed."`
-	URLs     []string      `name:"broker-urls" placeholder:"URL,..." help:"Brokers, tried in turn: stomp://host:61613, stomp+ssl://host:61614."`
-	User     string        `name:"broker-user" help:"Login at the broker."`
-	Password secret        `name:"broker-password" file:"" help:"Password at the broker."`
-	CAFile   string        `name:"broker-ca-file" placeholder:"FILE" help:"Certificates (PEM) to trust for stomp+ssl instead of the system's."`
-	Work     string        `name:"work-queue" default:"job.chunk.work" help:"Queue of the work messages."`
-	Parking  string        `name:"parking-queue" default:"job.chunk.parking" help:"Queue of the dead letters."`
-	Again    time.Duration `name:"republish-after" default:"5m" help:"A published chunk that nobody claimed for so long is published again, then after twice as long, and so on."`
-	Backlog  int           `name:"backlog" placeholder:"N" help:"Messages kept in the work queue; by default 64 or twice the fleet's concurrency, whichever is more."`
+	Dispatch    string `name:"dispatch" default:"broker" help:"broker, or database: consumers find their work in the database and no broker is needed."`
+	brokerLogin `embed:""`
+	Work        string        `name:"work-queue" default:"job.chunk.work" help:"Queue of the work messages."`
+	Again       time.Duration `name:"republish-after" default:"5m" help:"A published chunk that nobody claimed for so long is published again, then after twice as long, and so on."`
+	Backlog     int           `name:"backlog" placeholder:"N" help:"Messages kept in the work queue; by default 64 or twice the fleet's concurrency, whichever is more."`
+}
+
+// brokerLogin is what it takes to look into the parking queue.
+type brokerLogin struct {
+	URLs     []string `name:"broker-urls" placeholder:"URL,..." help:"Brokers, tried in turn: stomp://host:61613, stomp+ssl://host:61614."`
+	User     string   `name:"broker-user" help:"Login at the broker."`
+	Password secret   `name:"broker-password" file:"" help:"Password at the broker."`
+	CAFile   string   `name:"broker-ca-file" placeholder:"FILE" help:"Certificates (PEM) to trust for stomp+ssl instead of the system's."`
+	Parking  string   `name:"parking-queue" default:"job.chunk.parking" help:"Queue of the dead letters."`
 }
 
 func (c brokerConfig) used() bool { return c.Dispatch == "broker" }

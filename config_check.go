@@ -88,6 +88,20 @@ func (c *brokerConfig) check(f *faults) {
 	if len(c.URLs) == 0 {
 		f.add("broker-urls", "is not set; give the broker as stomp://host:61613, or set EXPORTD_DISPATCH=database to work without one")
 	}
+	c.brokerLogin.check(f)
+	checkQueue(f, "work-queue", c.Work)
+	if c.Work == c.Parking {
+		f.add("parking-queue", "is the same as EXPORTD_WORK_QUEUE; dead letters would be taken for work")
+	}
+}
+
+func checkQueue(f *faults, flag, queue string) {
+	if queue == "" || strings.ContainsAny(queue, "/*>,? \t\r\n") {
+		f.add(flag, "is %q; give the plain name of a queue, without /queue/ and wildcards", queue)
+	}
+}
+
+func (c *brokerLogin) check(f *faults) {
 	secure := false
 	for _, raw := range c.URLs {
 		u, err := url.Parse(strings.TrimSpace(raw))
@@ -117,14 +131,7 @@ func (c *brokerConfig) check(f *faults) {
 			f.add("broker-ca-file", "has no use: no address in EXPORTD_BROKER_URLS starts with stomp+ssl://")
 		}
 	}
-	for flag, queue := range map[string]string{"work-queue": c.Work, "parking-queue": c.Parking} {
-		if queue == "" || strings.ContainsAny(queue, "/*>,? \t\r\n") {
-			f.add(flag, "is %q; give the plain name of a queue, without /queue/ and wildcards", queue)
-		}
-	}
-	if c.Work == c.Parking {
-		f.add("parking-queue", "is the same as EXPORTD_WORK_QUEUE; dead letters would be taken for work")
-	}
+	checkQueue(f, "parking-queue", c.Parking)
 }
 
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)

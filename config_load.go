@@ -21,9 +21,20 @@ type commandLine struct {
 	Migrate  migrateCommands `cmd:"" help:"Bring the database's tables up to date, or show where they are."`
 	Doctor   doctorCommand   `cmd:"" help:"Check the configuration and everything it points at, and say what is wrong."`
 	Demo     demoCommand     `cmd:"" help:"Run everything on this machine with sample data; nothing needs to be configured."`
-	Status   statusCommand   `cmd:"" help:"Show a job."`
-	Watch    watchCommand    `cmd:"" help:"Show each change of a job until it has ended: exit code 0 completed, 3 failed, 4 cancelled, 5 unknown job, 6 API unreachable, 130 interrupted."`
 	Version  versionCommand  `cmd:"" help:"Print version, commit and Go version."`
+
+	Submit   submitCommand   `cmd:"" group:"client" help:"Submit a job."`
+	Status   statusCommand   `cmd:"" group:"client" help:"Show a job."`
+	Watch    watchCommand    `cmd:"" group:"client" help:"Watch a job until it has ended."`
+	Jobs     jobsCommand     `cmd:"" group:"client" help:"List jobs."`
+	Chunks   chunksCommand   `cmd:"" group:"client" help:"List the chunks of a job, or the attempts of one."`
+	Download downloadCommand `cmd:"" group:"client" help:"Download the files of a job, checked by their sha256."`
+	Cancel   cancelCommand   `cmd:"" group:"client" help:"Cancel jobs."`
+	Redrive  redriveCommand  `cmd:"" group:"client" help:"Try the dead-lettered and cancelled chunks of jobs again."`
+	Parked   parkedCommand   `cmd:"" group:"client" help:"List dead letters; look into the parking queue, or empty it."`
+	Queues   queuesCommand   `cmd:"" group:"client" help:"Show the depth of the queues."`
+
+	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
 }
 
 // loaded is a command that may run.
@@ -45,14 +56,9 @@ func load(args []string, stdout, stderr io.Writer, environ []string) (*loaded, i
 		}
 	}
 	exited := false
-	parser, err := kong.New(&line,
-		kong.Name("exportd"),
-		kong.Description("Exports the rows of a database function as CSV files into an object store. Every setting is a variable of the environment too; flags win."),
-		kong.Writers(stdout, stderr),
+	parser, err := newParser(&line, stdout, stderr,
 		kong.Exit(func(int) { exited = true }),
 		kong.Resolvers(env),
-		kong.ValueFormatter(helpText),
-		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 120}),
 		collecting(f, time.Duration(0), "a duration with a unit, such as 30s or 5m"),
 		collecting(f, 0, "a whole number"),
 		collecting(f, 0.0, "a number"),
@@ -63,6 +69,7 @@ func load(args []string, stdout, stderr io.Writer, environ []string) (*loaded, i
 		fmt.Fprintf(stderr, "exportd: %v\n", err)
 		return nil, exitUsage
 	}
+	f.flagOnly = flagOnly(parser.Model.Node)
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
@@ -88,6 +95,32 @@ func load(args []string, stdout, stderr io.Writer, environ []string) (*loaded, i
 	return &loaded{command: cmd, Log: line.Log, unknown: env.unknown(parser.Model.Node)}, exitOK
 }
 
+func newParser(line *commandLine, stdout, stderr io.Writer, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(line, append(options,
+		kong.Name("exportd"),
+		kong.Description("Exports the rows of a database function as CSV files into an object store. Every setting is a variable of the environment too; flags win."),
+		kong.Writers(stdout, stderr),
+		kong.ValueFormatter(helpText),
+		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 120}),
+		kong.ExplicitGroups([]kong.Group{{Key: "client", Title: "Commands that call the API (EXPORTD_URL, EXPORTD_TOKEN):"}}),
+		inOrder(),
+	)...)
+}
+
+// inOrder numbers the values of flags that are told apart by their order.
+func inOrder() kong.Option {
+	n := 0
+	return kong.TypeMapper(reflect.TypeFor[placed](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		n++
+		value := placed{at: n}
+		if err := ctx.Scan.PopValueInto("text", &value.text); err != nil {
+			return err
+		}
+		target.Set(reflect.ValueOf(value))
+		return nil
+	}))
+}
+
 const envPrefix = "EXPORTD_"
 
 // envName is the variable of a flag: --s3-bucket is EXPORTD_S3_BUCKET.
@@ -108,6 +141,18 @@ func helpText(v *kong.Value) string {
 		name += " or " + name + "_FILE"
 	}
 	return strings.TrimSpace(v.Help + " (" + name + ")")
+}
+
+// flagOnly are the flags that no variable sets.
+func flagOnly(root *kong.Node) map[string]bool {
+	names := map[string]bool{}
+	_ = kong.Visit(root, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok && !hasVariable(flag) {
+			names[flag.Name] = true
+		}
+		return next(nil)
+	})
+	return names
 }
 
 // environment gives kong the values of the environment handed to run, and those of files. A variable set to nothing counts as not set.
@@ -199,6 +244,7 @@ func (m boolMapper) Decode(ctx *kong.DecodeContext, target reflect.Value) error 
 // faults are the mistakes found in a configuration so far.
 type faults struct {
 	lines      []string
+	flagOnly   map[string]bool // flags without a variable
 	unreadable map[string]bool
 }
 
@@ -207,7 +253,11 @@ func (f *faults) add(flag, format string, args ...any) {
 	if f.unreadable[flag] {
 		return // what the checks say of it would be about a value that nobody gave
 	}
-	f.lines = append(f.lines, fmt.Sprintf("%s (--%s) %s", envName(flag), flag, fmt.Sprintf(format, args...)))
+	name := fmt.Sprintf("%s (--%s)", envName(flag), flag)
+	if f.flagOnly[flag] {
+		name = "--" + flag
+	}
+	f.lines = append(f.lines, name+" "+fmt.Sprintf(format, args...))
 }
 
 // addUnreadable notes a value that cannot even be read.
@@ -223,7 +273,13 @@ func (f *faults) report(w io.Writer) bool {
 	if len(f.lines) == 0 {
 		return false
 	}
-	fmt.Fprintln(w, "exportd: the configuration cannot be used; nothing was started:")
+	what := "the command line"
+	for _, line := range f.lines {
+		if strings.HasPrefix(line, envPrefix) {
+			what = "the configuration"
+		}
+	}
+	fmt.Fprintf(w, "exportd: %s cannot be used; nothing was started:\n", what)
 	for _, line := range f.lines {
 		fmt.Fprintln(w, "  "+line)
 	}

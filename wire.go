@@ -90,7 +90,7 @@ func storeConfig(d databaseConfig, s functionConfig, b brokerConfig, o s3Config,
 	}
 }
 
-func (c brokerConfig) config(log *slog.Logger) broker.Config {
+func (c brokerLogin) config(log *slog.Logger) broker.Config {
 	return broker.Config{URLs: c.URLs, User: c.User, Password: string(c.Password), CAFile: c.CAFile, Log: log}
 }
 

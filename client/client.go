@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,12 +23,20 @@ var (
 
 const maxAnswer = 64 << 20
 
+// The API itself gives up an order after half a minute.
+const (
+	questionLimit = 30 * time.Second
+	orderLimit    = 90 * time.Second
+)
+
 // Client names an API. The zero Patience gives up at the first lost answer.
 type Client struct {
 	URL, Token string
 	Transport  http.RoundTripper // nil: the network
 	Every      time.Duration     // between two looks of Watch
 	Patience   time.Duration     // that Watch has with an API that is away
+	Quiet      time.Duration     // after which a stream that says nothing is taken for broken; 0: 45 s, three signs of life
+	Away       func(error)       // told, when set, of each call of Watch that failed and is tried again
 }
 
 // Problem is a refusal of the API: RFC 9457.
@@ -56,38 +65,61 @@ type Raw = json.RawMessage
 
 // call sends body as JSON, if there is one, and reads the answer into answer. The errors are ErrUnreachable, ErrUnknown, a *Problem, or say themselves what to do.
 func (c Client) call(ctx context.Context, method, path string, query url.Values, body, answer any) (Raw, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	raw, _, err := c.exchange(ctx, method, path, query, nil, body, answer)
+	return raw, err
+}
+
+// exchange is call with headers.
+func (c Client) exchange(ctx context.Context, method, path string, query url.Values, header http.Header, body, answer any) (Raw, http.Header, error) {
+	limit := questionLimit
+	if method != http.MethodGet {
+		limit = orderLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req, err := c.request(ctx, method, path, query, body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	maps.Copy(req.Header, header)
 	resp, err := c.http().Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, nil, unreachable(err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("%w: its answer broke off: %w", ErrUnreachable, err)
+		return nil, nil, fmt.Errorf("%w: its answer broke off: %w", ErrUnreachable, err)
 	}
 	if err := c.refusal(resp, text); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return nil, c.stranger()
+		return nil, nil, c.stranger()
 	}
-	return bytes.TrimSpace(text), nil
+	return bytes.TrimSpace(text), resp.Header, nil
+}
+
+// unreachable leaves out what net/http repeats of the request.
+func unreachable(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 func (c Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Request, error) {
 	var content io.Reader
-	if body != nil {
-		b, err := json.Marshal(body)
+	switch b := body.(type) {
+	case nil:
+	case Raw: // as somebody wrote it, faults and all
+		content = bytes.NewReader(b)
+	default:
+		text, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
 		}
-		content = bytes.NewReader(b)
+		content = bytes.NewReader(text)
 	}
 	target := strings.TrimRight(c.URL, "/") + path
 	if len(query) > 0 {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -78,11 +79,22 @@ type Output struct {
 
 // Submit posts a job: a Submission, or a Raw that somebody else wrote. With an idempotency key it may be repeated after a lost answer.
 func (c Client) Submit(ctx context.Context, submission any) (job Job, err error) {
-	job.Raw, err = c.call(ctx, http.MethodPost, "/jobs", nil, submission, &job)
-	if err == nil && job.JobID == "" {
-		return job, c.stranger()
-	}
+	job, _, err = c.SubmitKeyed(ctx, submission, "")
 	return job, err
+}
+
+// SubmitKeyed is Submit with an idempotency key beside the submission. Replayed: the key was used before, and the job is that of the first time.
+func (c Client) SubmitKeyed(ctx context.Context, submission any, idempotencyKey string) (job Job, replayed bool, err error) {
+	header := http.Header{}
+	if idempotencyKey != "" { // quoted: a bare one must not begin with a quote
+		header.Set("Idempotency-Key", `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(idempotencyKey)+`"`)
+	}
+	raw, answer, err := c.exchange(ctx, http.MethodPost, "/jobs", nil, header, submission, &job)
+	if err == nil && job.JobID == "" {
+		return job, false, c.stranger()
+	}
+	job.Raw = raw
+	return job, answer.Get("Idempotency-Replayed") == "true", err
 }
 
 // Cancel orders a job to end; it may be repeated.

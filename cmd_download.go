@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"exportd/client"
+)
+
+type downloadCommand struct {
+	Job      string `arg:"" help:"Job, such as J20260102_000123."`
+	Dir      string `arg:"" help:"Folder for the files; it is made if it is missing."`
+	Key      string `flagonly:"" placeholder:"KEY" help:"Only the files of the key."`
+	Parallel int    `flagonly:"" default:"8" help:"Files at a time, 1 to 64."`
+	JSON     bool   `name:"json" flagonly:"" help:"Print a line of JSON for each file."`
+
+	clientConfig `embed:""`
+}
+
+func (*downloadCommand) Help() string {
+	return "Fetches the files of all chunks that are DONE and checks each by its sha256. Interrupted or failed, run it again: what is there whole is kept, and " +
+		"what is there in part is continued. Files are named as in the bucket, without the folders of the days.\n\n" +
+		examples(`exportd download J20260102_000123 files`, `exportd download J20260102_000123 files --json | jq -r .file`)
+}
+
+func (c *downloadCommand) check(f *faults) {
+	c.clientConfig.check(f)
+	if c.Parallel < 1 || c.Parallel > 64 {
+		f.add("parallel", "is %d; it must be from 1 to 64", c.Parallel)
+	}
+}
+
+func (c *downloadCommand) run(ctx context.Context, p *process) error {
+	job, err := c.client().Job(ctx, c.Job)
+	if err != nil {
+		return clientEnd(ctx, p, "", err)
+	}
+	chunks, _, err := pages(max(1, job.Total), func(limit int, cursor string) ([]client.Chunk, string, error) {
+		return c.client().Chunks(ctx, c.Job, client.ChunksFilter{Status: "DONE", Key: c.Key, Limit: limit}, cursor)
+	})
+	if err != nil {
+		return clientEnd(ctx, p, "", err)
+	}
+	into, err := openFolder(c.Dir)
+	if err != nil {
+		return err
+	}
+	defer into.Close()
+	d := &download{
+		process: p, json: c.JSON, jobID: job.JobID, started: time.Now(),
+		fetcher: fetcher{api: c.client(), jobID: job.JobID, into: into, http: newFileClient(c.Parallel), pause: firstPause},
+	}
+	err = d.all(ctx, chunks, c.Parallel)
+	if n := job.Total - job.Done; n > 0 && c.Key == "" {
+		fmt.Fprintf(p.stderr, "exportd: job %s is %s; %d of its %d chunks are not DONE and have no file\n", printable(job.JobID), job.Status, n, job.Total)
+	}
+	return err
+}
+
+// download is one run of the command.
+type download struct {
+	*process
+	fetcher
+	json    bool
+	jobID   string
+	started time.Time
+	bar     *progress // nil: no terminal
+
+	mu               sync.Mutex // guards the counts and the lines that are printed
+	fetched, kept    int
+	failed           []string
+	arrived          atomic.Int64 // bytes of the files that are there, whole and in part
+	files, allFiles  int
+	bytes, fromWorld int64
+}
+
+func (d *download) all(ctx context.Context, chunks []client.Chunk, parallel int) error {
+	d.allFiles = len(chunks)
+	for _, ch := range chunks {
+		d.bytes += ch.ByteCount
+	}
+	if d.drawsOn(d.stderr) {
+		d.bar = d.startProgress(d.stderr)
+		defer d.bar.stop()
+	}
+	d.tell = func(n int64) {
+		d.arrived.Add(n)
+		d.draw()
+	}
+	names := fileNames(chunks, d.into.foldsCase())
+	group := errgroup.Group{}
+	group.SetLimit(parallel)
+	for i, ch := range chunks {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			d.one(ctx, ch, names[i])
+			return nil
+		})
+	}
+	_ = group.Wait() // failures are counted
+	return d.end(ctx)
+}
+
+// one fetches a file, and notes what became of it.
+func (d *download) one(ctx context.Context, ch client.Chunk, name fileName) {
+	kept, bytes, err := false, int64(0), name.err
+	if err == nil {
+		kept, bytes, err = d.fetch(ctx, ch, name.text)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return // interrupted, which is said once
+	case err != nil:
+		line := fmt.Sprintf("%s: %v", printable(ch.ChunkKey), err)
+		d.failed = append(d.failed, line)
+		d.sayLine(fmt.Sprintf("exportd: %s", printable(line)))
+	case kept:
+		d.kept++
+	default:
+		d.fetched++
+		d.fromWorld += bytes
+	}
+	d.files++
+	if d.json {
+		d.printFile(ch, name.text, kept, err)
+	}
+	d.drawLocked()
+}
+
+func (d *download) printFile(ch client.Chunk, name string, kept bool, err error) {
+	line := struct {
+		ChunkKey string `json:"chunkKey"`
+		File     string `json:"file"`
+		Outcome  string `json:"outcome"`
+		Bytes    int64  `json:"bytes"`
+		SHA256   string `json:"sha256"`
+		Error    string `json:"error,omitempty"`
+	}{ch.ChunkKey, d.into.path(name), "fetched", ch.ByteCount, ch.Checksum, ""}
+	switch {
+	case err != nil:
+		line.Outcome, line.Error = "failed", err.Error()
+	case kept:
+		line.Outcome = "kept"
+	}
+	text, _ := json.Marshal(line) // it has nothing that JSON cannot hold
+	fmt.Fprintf(d.stdout, "%s\n", text)
+}
+
+func (d *download) sayLine(line string) {
+	if d.bar != nil {
+		d.bar.say(d.stderr, line)
+		return
+	}
+	fmt.Fprintln(d.stderr, line)
+}
+
+func (d *download) draw() {
+	if d.bar == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.drawLocked()
+}
+
+func (d *download) drawLocked() {
+	if d.bar == nil {
+		return
+	}
+	arrived := d.arrived.Load()
+	s := state{
+		label: d.jobID, done: arrived, left: max(0, d.bytes-arrived), total: d.bytes,
+		count: fmt.Sprintf("%d/%d files  %s", d.files, d.allFiles, bytesText(arrived)),
+		rate:  func(perSecond float64) string { return bytesText(int64(perSecond)) + "/s" },
+	}
+	if len(d.failed) > 0 {
+		s.notes = []string{strconv.Itoa(len(d.failed)) + " failed"}
+	}
+	d.bar.set(s)
+}
+
+// end says in one line what was done; each failed file was named when it failed.
+func (d *download) end(ctx context.Context) error {
+	if d.bar != nil {
+		d.bar.stop()
+	}
+	if ctx.Err() != nil {
+		return clientEnd(ctx, d.process, fmt.Sprintf("%d of %d files are there; run the command again to go on", d.fetched+d.kept, d.allFiles), ctx.Err())
+	}
+	line := fmt.Sprintf("%d files fetched (%s) into %s in %s", d.fetched, bytesText(d.fromWorld), d.into.name, durationText(time.Since(d.started)))
+	if d.kept > 0 {
+		line += fmt.Sprintf(", %d were there already", d.kept)
+	}
+	if len(d.failed) > 0 {
+		line += fmt.Sprintf(", %d FAILED: run the command again", len(d.failed))
+	}
+	out := d.stdout
+	if d.json {
+		out = d.stderr
+	}
+	if _, err := fmt.Fprintln(out, line); err != nil {
+		return err
+	}
+	if len(d.failed) > 0 {
+		return errSilent
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// drawsOn says whether a person looks at w: a terminal that can move its cursor.
+func (p *process) drawsOn(w io.Writer) bool { return isTerminal(w) && p.getenv("TERM") != "dumb" }
+
+func (p *process) coloured(w io.Writer) bool { return p.drawsOn(w) && p.getenv("NO_COLOR") == "" }
+
+// asks says whether there is a person to answer questions.
+func (p *process) asks() bool {
+	f, ok := p.stdin.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && isTerminal(p.stderr)
+}
+
+// confirm asks a question that only yes answers.
+func (p *process) confirm(format string, args ...any) bool {
+	fmt.Fprintf(p.stderr, format+" [y/N] ", args...)
+	var answer string
+	_, _ = fmt.Fscanln(p.stdin, &answer) // nothing is no
+	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes")
+}
+
+// width is that of the terminal, in characters.
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 80
+}
+
+// printable makes text that others wrote, a key or an error, fit for one line of a terminal: it moves no cursor and changes no colour.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// cut shortens s to n characters.
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	if n < 1 {
+		return ""
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+const (
+	red, green, yellow, grey = 31, 32, 33, 90
+	reset                    = "\x1b[0m"
+)
+
+func paint(colour int, s string) string { return fmt.Sprintf("\x1b[%dm%s%s", colour, s, reset) }
+
+// stateColours are of the states of jobs, chunks and attempts.
+var stateColours = map[string]int{
+	"COMPLETED": green, "DONE": green,
+	"FAILED": red, "DLQ": red, "LOST": red,
+	"IN_PROGRESS": yellow, "RUNNING": yellow, "RETRY_WAIT": yellow, "RETRY": yellow, "CANCELLING": yellow,
+	"CANCELLED": grey, "SUBMITTED": grey, "PENDING": grey, "GIVEN_BACK": grey,
+}
+
+// printTable aligns rows under a header for a person, and cuts lines at the terminal's edge; for programs it writes rows only, whole, with tabs.
+func (p *process) printTable(header []string, rows [][]string) error {
+	var b strings.Builder
+	if !p.drawsOn(p.stdout) {
+		for _, row := range rows {
+			for i, cell := range row {
+				row[i] = printable(cell)
+			}
+			b.WriteString(strings.Join(row, "\t") + "\n")
+		}
+		_, err := io.WriteString(p.stdout, b.String())
+		return err
+	}
+	widths := make([]int, len(header))
+	for _, row := range append([][]string{header}, rows...) {
+		for i, cell := range row {
+			row[i] = printable(cell)
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	room, coloured := width(p.stdout), p.coloured(p.stdout)
+	line := func(cells []string, colour func(string) int) {
+		left := room
+		for i, cell := range cells {
+			text := cut(cell, left)
+			pad := max(0, min(widths[i]+2, left)-utf8.RuneCountInString(text))
+			left -= utf8.RuneCountInString(text) + pad
+			if c := colour(cell); coloured && c != 0 && text != "" {
+				text = paint(c, text)
+			}
+			b.WriteString(text)
+			if i < len(cells)-1 && left > 0 {
+				b.WriteString(strings.Repeat(" ", pad))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	line(header, func(string) int { return grey })
+	for _, row := range rows {
+		line(row, func(cell string) int { return stateColours[cell] })
+	}
+	_, err := io.WriteString(p.stdout, b.String())
+	return err
+}
+
+// bytesText is a number of bytes for people.
+func bytesText(n int64) string {
+	const units = "kMGTPE"
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/1000, 0
+	for value >= 999.5 && unit < len(units)-1 {
+		value, unit = value/1000, unit+1
+	}
+	return fmt.Sprintf("%.3g %cB", value, units[unit])
+}
+
+// timeText is a time for people, in their zone, and for programs.
+func (p *process) timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	if p.drawsOn(p.stdout) {
+		return t.Local().Format("2006-01-02 15:04:05")
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+func durationText(d time.Duration) string {
+	switch {
+	case d < 0:
+		return ""
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
