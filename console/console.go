@@ -14,7 +14,7 @@ import (
 // Store tells what the API has no call for. An empty tenant means all. Its errors are export's; every other error is a fault of ours.
 type Store interface {
 	Activity(ctx context.Context, tenant string) (export.Activity, error)
-	JobCounts(ctx context.Context, tenant string) (map[export.JobStatus]int, error)
+	Counts(ctx context.Context, tenant string) (export.Counts, error)
 	Cells(ctx context.Context, tenant, jobID string) ([]export.Cell, error)
 	Failures(ctx context.Context, tenant, jobID string) ([]export.FailedChunk, error)
 	DeadLetters(ctx context.Context, f export.RedriveFilter) (list []export.FailedChunk, more bool, err error)

@@ -8,11 +8,9 @@ import (
 )
 
 type overviewData struct {
-	Counts   map[export.JobStatus]int
+	Counts   export.Counts
 	Activity activity
 	Jobs     []jobRow
-	Dead     int
-	DeadMore bool
 	Workers  []client.Worker
 	Slots    int
 	Busy     int
@@ -20,10 +18,10 @@ type overviewData struct {
 
 // Open are the jobs that have not ended.
 func (d overviewData) Open() int {
-	return d.Counts[export.Submitted] + d.Counts[export.InProgress] + d.Counts[export.Cancelling]
+	return d.Counts.Jobs[export.Submitted] + d.Counts.Jobs[export.InProgress] + d.Counts.Jobs[export.Cancelling]
 }
 
-func (d overviewData) Count(status string) int { return d.Counts[export.JobStatus(status)] }
+func (d overviewData) Count(status string) int { return d.Counts.Jobs[export.JobStatus(status)] }
 
 // activity is the last hour as columns, for the chart.
 type activity struct {
@@ -55,16 +53,9 @@ func (v *visit) overview() error {
 	var d overviewData
 	var err error
 	if v.wants("now") {
-		if d.Counts, err = v.Store.JobCounts(v.ctx(), v.sees()); err != nil {
+		if d.Counts, err = v.Store.Counts(v.ctx(), v.sees()); err != nil {
 			return err
 		}
-		f := export.RedriveFilter{}
-		f.Tenant = v.sees()
-		dead, more, err := v.Store.DeadLetters(v.ctx(), f)
-		if err != nil {
-			return err
-		}
-		d.Dead, d.DeadMore = len(dead), more
 		if v.operator {
 			if d.Workers, err = v.api.Workers(v.ctx()); err != nil {
 				return err

@@ -13,7 +13,8 @@ import (
 // Bounds of what the console asks for: its pages are to come at once, whatever the tables hold.
 const (
 	mostCells    = 10_000
-	mostDead     = 5_000  // newest dead letters looked at
+	mostFailures = 3_000
+	mostDead     = 3_000  // newest dead letters looked at
 	mostCounted  = 60_000 // chunks looked at for the activity
 	mostOpen     = 2_000  // jobs
 	mostEnded    = 5_000
@@ -47,7 +48,7 @@ func scanFailed(row pgx.CollectableRow) (f export.FailedChunk, err error) {
 	return f, err
 }
 
-// Failures are the chunks of a job that are dead-lettered or wait to be tried again, by chunk key, at most 10 000.
+// Failures are the chunks of a job that are dead-lettered or wait to be tried again, by chunk key, at most 3000.
 func (s *Store) Failures(ctx context.Context, tenant, jobID string) ([]export.FailedChunk, error) {
 	if err := s.visible(ctx, tenant, jobID); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (s *Store) Failures(ctx context.Context, tenant, jobID string) ([]export.Fa
 	rows, err := s.pool.Query(ctx, fmt.Sprintf(`
 		select %s from (select job_id, chunk_key, key, effective_date, status, attempts, completed_at, error_code, left(error_message, %d) as error_message from job_chunk
 			where job_id = $1 and status in ('DLQ', 'RETRY_WAIT') order by chunk_key limit %d) c
-		join job j on j.job_id = $1 order by c.chunk_key`, failedColumns, errorPreview, mostCells), jobID)
+		join job j on j.job_id = $1 order by c.chunk_key`, failedColumns, errorPreview, mostFailures), jobID)
 	if err != nil {
 		return nil, away(fmt.Errorf("read the failures: %w", err))
 	}
@@ -63,7 +64,7 @@ func (s *Store) Failures(ctx context.Context, tenant, jobID string) ([]export.Fa
 	return list, away(err)
 }
 
-// DeadLetters lists dead letters, newest first. The newest 5000 of the installation with that code and key are looked at; more says that there may be others.
+// DeadLetters lists dead letters, newest first. The newest 3000 of the installation with that code and key are looked at; more says that there may be others.
 // Unlike in a re-drive the key is that of the dead letter itself.
 func (s *Store) DeadLetters(ctx context.Context, f export.RedriveFilter) (list []export.FailedChunk, more bool, err error) {
 	job := jobsWhere(f.JobFilter)

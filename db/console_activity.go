@@ -11,22 +11,29 @@ import (
 	"exportd/export"
 )
 
-// JobCounts are the jobs that are open, and those that ended within a day, by status.
-func (s *Store) JobCounts(ctx context.Context, tenant string) (map[export.JobStatus]int, error) {
-	rows, err := s.pool.Query(ctx, `
+// Counts are the jobs that are open and those that ended within a day, and the dead letters.
+func (s *Store) Counts(ctx context.Context, tenant string) (c export.Counts, err error) {
+	c.Jobs = map[export.JobStatus]int{}
+	var b pgx.Batch
+	b.Queue(`
 		select status, count(*) from (
 			(select status from job where completed_at is null and ($1 = '' or tenant = $1) limit 100000)
 			union all
 			(select status from job where completed_at > now() - interval '1 day' and ($1 = '' or tenant = $1) order by completed_at desc limit 100000)) j
-		group by status`, tenant)
-	if err != nil {
-		return nil, away(fmt.Errorf("count the jobs: %w", err))
+		group by status`, tenant).Query(func(rows pgx.Rows) error {
+		var status export.JobStatus
+		var n int
+		_, err := pgx.ForEachRow(rows, []any{&status, &n}, func() error { c.Jobs[status] = n; return nil })
+		return err
+	})
+	b.Queue(fmt.Sprintf(`
+		select count(*) filter (where $1 = '' or (select tenant from job j where j.job_id = d.job_id) = $1), count(*) = %[1]d
+		from (select job_id from job_chunk where status = 'DLQ' order by completed_at desc limit %[1]d) d`, mostDead), tenant).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&c.Dead, &c.More) })
+	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return c, away(fmt.Errorf("count the jobs: %w", err))
 	}
-	counts := map[export.JobStatus]int{}
-	var status export.JobStatus
-	var n int
-	_, err = pgx.ForEachRow(rows, []any{&status, &n}, func() error { counts[status] = n; return nil })
-	return counts, away(err)
+	return c, nil
 }
 
 // busyJob is a job with chunks that may have ended within the hour.
@@ -59,15 +66,12 @@ func (s *Store) Activity(ctx context.Context, tenant string) (a export.Activity,
 		return a, away(fmt.Errorf("find the jobs of the last hour: %w", err))
 	}
 	m := minutes{first: now.Truncate(time.Minute).Add(-59 * time.Minute)}
-	left, open, ended := mostCounted, 0, 0
+	left, open := s.mostCounted, 0
 	var counted []string
 	for _, j := range jobs {
 		left -= j.total
-		switch {
-		case j.completed == nil:
+		if j.completed == nil {
 			open++
-		default:
-			ended++
 		}
 		switch {
 		case left >= 0:
@@ -78,7 +82,7 @@ func (s *Store) Activity(ctx context.Context, tenant string) (a export.Activity,
 			a.Partial = true
 		}
 	}
-	a.Partial = a.Partial || open == mostOpen || ended == mostEnded
+	a.Partial = a.Partial || open == mostOpen || len(jobs)-open == mostEnded
 	rows, err := s.pool.Query(ctx, `
 		select date_trunc('minute', c.completed_at), count(*) filter (where c.status = 'DONE'), count(*) filter (where c.status = 'DLQ')
 		from unnest((select $1::text[])) w(job_id)

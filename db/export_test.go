@@ -15,7 +15,14 @@ func (s *Store) SlowLook(d time.Duration) { s.front.slow = d }
 // MostLooks sets how many jobs one page of a list looks through for a key.
 func (s *Store) MostLooks(n int) { s.mostLooks = n }
 
-// GroupStatements are those that settle many chunks at once.
-var GroupStatements = map[string]string{
+// MostCounted sets how many chunks are looked at for the activity.
+func (s *Store) MostCounted(n int) { s.mostCounted = n }
+
+// Few sets up to how many requests take a plain statement each; none has the statements for groups do all.
+func (s *Store) Few(n int) { s.few = n }
+
+// ChunkStatements are those that claim and settle chunks.
+var ChunkStatements = map[string]string{
 	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL, "cached": cachedSQL,
+	"claim one": claimOneSQL, "announce one": announceOneSQL, "done one": doneOneSQL, "cached one": cachedOneSQL, "paid one": paidOneSQL("DONE"),
 }

@@ -46,6 +46,9 @@ type Store struct {
 	Config
 	pool      *pgxpool.Pool
 	mostLooks int // of a page that is searched for a key
+	// mostCounted is how many chunks are looked at for the activity.
+	mostCounted int
+	few         int // requests that take a statement each
 
 	front     front
 	cached    group[string, *export.File]
@@ -79,7 +82,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}, mostLooks: mostLooks}
+	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted, few: few}
 	s.claims.run, s.cached.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.cachedAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
 }

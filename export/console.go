@@ -32,3 +32,10 @@ type Minute struct {
 	At           time.Time
 	Done, Failed int
 }
+
+// Counts is an installation at a glance, or a tenant.
+type Counts struct {
+	Jobs map[JobStatus]int // those that are open, and those that ended within a day
+	Dead int               // dead letters
+	More bool              // only the newest ones were looked at
+}
