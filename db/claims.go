@@ -47,10 +47,7 @@ with want as (
            or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
               and (select true from dispatch d where d.job_id = h.job_id and d.chunk_key = h.chunk_key))
 ), taken as (
-    update job_chunk c
-    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = w.claim_id, lock_owner = $4, started_at = now(),
-        lease_until = now() + $5::interval, next_retry_at = null,
-        upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
+    update job_chunk c ` + claimSet("$4", "$5") + `
     from due w where ` + thatChunk + `
     returning c.job_id, c.chunk_key, c.claim_id
 ), lost as (
@@ -66,6 +63,14 @@ select w.n, coalesce(t.claim_id = w.claim_id, false), case when t.claim_id is nu
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
        case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
 from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key)`
+
+// claimSet gives chunk c to the claim of row w.
+func claimSet(worker, lease string) string {
+	return `
+    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = w.claim_id, lock_owner = ` + worker + `, started_at = now(),
+        lease_until = now() + ` + lease + `::interval, next_retry_at = null,
+        upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null`
+}
 
 // heldSQL locks the chunks of want, in order of their keys, and answers them as they are then. Each is looked up by itself: the planner, which takes new tables
 // and those that were empty for tiny, would rather read a whole index, and keeps to that when they have grown.
@@ -85,8 +90,26 @@ func heldSQL(columns, more, locked string) string {
 const thatChunk = `c.job_id = any(array[w.job_id]) and c.chunk_key = w.chunk_key`
 
 func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
-	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
 	answers := make([]claimAnswer, len(asks))
+	if len(asks) > s.few {
+		return answers, s.claimMany(ctx, asks, answers)
+	}
+	left, err := s.claimFew(ctx, asks, answers)
+	if err != nil || len(left) == 0 {
+		return answers, err
+	}
+	others, theirs := pick(asks, left), make([]claimAnswer, len(left))
+	if err := s.claimMany(ctx, others, theirs); err != nil {
+		return nil, err
+	}
+	for n, i := range left {
+		answers[i] = theirs[n]
+	}
+	return answers, nil
+}
+
+func (s *Store) claimMany(ctx context.Context, asks []claimAsk, answers []claimAnswer) error {
+	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
 	for i, a := range asks {
 		jobs[i], chunks[i], ids[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID
 		answers[i].refusal = export.RefusedUnknown
@@ -106,15 +129,21 @@ func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, e
 	})
 	b.Queue(paidSQL(`c.status = 'RUNNING' and c.claim_id = w.claim_id::uuid or c.status in ('DONE', 'DLQ', 'CANCELLED')`), jobs, chunks, ids)
 	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-		return nil, err
+		return err
 	}
-	if len(first) > 0 {
-		// A statement of its own, after the claim's commit: claims never hold a job. The next claim repairs what a crash leaves out here.
-		if err := s.markStarted(ctx, first); err != nil {
-			s.Log.Warn("mark jobs as started", "error", err)
-		}
+	s.begun(ctx, first)
+	return nil
+}
+
+// begun marks the jobs as started, in a statement of its own after the claim's commit: claims never hold a job. The next claim repairs what a crash leaves
+// out here.
+func (s *Store) begun(ctx context.Context, jobs []string) {
+	if len(jobs) == 0 {
+		return
 	}
-	return answers, nil
+	if err := s.markStarted(ctx, jobs); err != nil {
+		s.Log.Warn("mark jobs as started", "error", err)
+	}
 }
 
 func (s *Store) markStarted(ctx context.Context, jobs []string) error {

@@ -25,7 +25,7 @@ func TestPlansMadeForEmptyTablesLookChunksUp(t *testing.T) {
 		"small": func() { through(t, s, 20); exec(t, conn, `analyze`) },
 	} {
 		prepare()
-		for name, sql := range db.GroupStatements {
+		for name, sql := range db.ChunkStatements {
 			p := plan(t, s, sql)
 			for _, found := range scan.FindAllString(p, -1) {
 				if !lookUp.MatchString(found) {

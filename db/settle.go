@@ -36,13 +36,20 @@ with want as (
 ), ` + heldSQL("claim_id, status", "claim_id", "") + `, mine as materialized (
     select w.* from held h join want w using (job_id, chunk_key, claim_id) where h.status = 'RUNNING'
 ), done as (
-    update job_chunk c
-    set s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, lease_until = now() + $8::interval
+    update job_chunk c ` + announceSet("$8") + `
     from mine w where ` + thatChunk + `
 )
 select n from want join held using (job_id, chunk_key, claim_id) where status = 'RUNNING'`
 
+// announceSet records the facts of row w in chunk c.
+func announceSet(lease string) string {
+	return `set s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, lease_until = now() + ` + lease + `::interval`
+}
+
 func (s *Store) announceAll(ctx context.Context, asks []announceAsk) ([]bool, error) {
+	if len(asks) <= s.few {
+		return s.announceFew(ctx, asks)
+	}
 	w := newColumns(len(asks))
 	keys, nrows, nbytes, sums := make([]string, len(asks)), make([]int64, len(asks)), make([]int64, len(asks)), make([]string, len(asks))
 	for i, a := range asks {
@@ -74,7 +81,21 @@ func (s *Store) Done(ctx context.Context, c *export.Claim, f export.File, reused
 	return staleUnless(s.dones.do(ctx, doneAsk{c, f, reused}))
 }
 
-// A file_cache row moves to the claim that began last, so that a late settlement cannot bring back an older file's facts.
+// doneSet ends chunk c by the file of row w.
+const doneSet = `
+    set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
+        s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag`
+
+// A row of file_cache moves to the claim that began last, so that a late settlement cannot bring back an older file's facts.
+const (
+	cachedColumns     = `bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id`
+	cachedUnlessOlder = `
+    on conflict (bucket, object_key, export_function) do update
+    set row_count = excluded.row_count, byte_count = excluded.byte_count, sha256 = excluded.sha256, etag = excluded.etag, claim_id = excluded.claim_id,
+        claim_started_at = excluded.claim_started_at, job_id = excluded.job_id, last_generated_at = now()
+    where f.claim_started_at < excluded.claim_started_at`
+)
+
 var doneSQL = `
 with want as (
     select n, job_id, chunk_key, claim_id::uuid, object_key, row_count, byte_count, sha256, etag, reused, file_claim::uuid, file_started
@@ -83,23 +104,36 @@ with want as (
 ), ` + heldSQL("claim_id, status", "claim_id", "") + `, mine as materialized (
     select w.* from held h join want w using (job_id, chunk_key, claim_id) where h.status = 'RUNNING'
 ), ended as (
-    update job_chunk c
-    set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
-        s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag
+    update job_chunk c ` + doneSet + `
     from mine w where ` + thatChunk + `
     returning w.*
 ), cached as (
-    insert into file_cache as f (bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id)
+    insert into file_cache as f (` + cachedColumns + `)
     select distinct on (object_key) $12, object_key, $13, row_count, byte_count, sha256, etag, file_claim, file_started, job_id
-    from ended where file_claim is not null order by object_key, file_started desc
-    on conflict (bucket, object_key, export_function) do update
-    set row_count = excluded.row_count, byte_count = excluded.byte_count, sha256 = excluded.sha256, etag = excluded.etag, claim_id = excluded.claim_id,
-        claim_started_at = excluded.claim_started_at, job_id = excluded.job_id, last_generated_at = now()
-    where f.claim_started_at < excluded.claim_started_at
+    from ended where file_claim is not null order by object_key, file_started desc` + cachedUnlessOlder + `
 )
 select n from want join held using (job_id, chunk_key, claim_id) where status in ('RUNNING', 'DONE')`
 
 func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
+	if len(asks) > s.few {
+		return s.doneMany(ctx, asks)
+	}
+	met := make([]bool, len(asks))
+	left, err := s.doneFew(ctx, asks, met)
+	if err != nil || len(left) == 0 {
+		return met, err
+	}
+	theirs, err := s.doneMany(ctx, pick(asks, left))
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range left {
+		met[i] = theirs[n]
+	}
+	return met, nil
+}
+
+func (s *Store) doneMany(ctx context.Context, asks []doneAsk) ([]bool, error) {
 	w := newColumns(len(asks))
 	keys, sums, etags := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
 	nrows, nbytes, reused := make([]int64, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
@@ -108,9 +142,7 @@ func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
 		w.set(i, a.claim)
 		keys[i], sums[i], etags[i] = a.file.ObjectKey, a.file.SHA256, a.file.ETag
 		nrows[i], nbytes[i], reused[i] = a.file.Rows, a.file.Bytes, a.reused
-		if a.file.ClaimID != "" && !a.file.ClaimStartedAt.IsZero() {
-			fileClaims[i], fileStarts[i] = &a.file.ClaimID, &a.file.ClaimStartedAt
-		}
+		fileClaims[i], fileStarts[i] = a.madeBy()
 	}
 	return s.settle(ctx, w, export.Done, doneSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, etags, reused, fileClaims, fileStarts, s.Bucket, s.Function)
 }

@@ -3,6 +3,9 @@ package db_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -100,6 +103,7 @@ func BenchmarkClaims(b *testing.B) {
 			}
 			close(next)
 			b.ResetTimer()
+			before := serverCPU(b, pool)
 			var wg sync.WaitGroup
 			for range callers {
 				wg.Go(func() {
@@ -120,8 +124,34 @@ func BenchmarkClaims(b *testing.B) {
 			}
 			wg.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "chunks/s")
+			b.ReportMetric(float64((serverCPU(b, pool)-before).Microseconds())/float64(b.N), "server-us/chunk")
 		})
 	}
+}
+
+// serverCPU is the CPU time that the backends of this database have taken, where the server runs on this machine.
+func serverCPU(b *testing.B, pool *pgxpool.Pool) (sum time.Duration) {
+	b.Helper()
+	rows, err := pool.Query(context.Background(), `select pid from pg_stat_activity where datname = current_database()`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, pid := range pids {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) < 13 {
+			continue
+		}
+		for _, ticks := range fields[11:13] { // user and system, in 1/100 s
+			n, _ := strconv.Atoi(ticks)
+			sum += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return sum
 }
 
 // BenchmarkSweeps times what every process does every few seconds, with 5 000 open jobs and 100 000 chunks that wait.
