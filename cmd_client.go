@@ -80,13 +80,8 @@ func worse(a, b error) error {
 	return b
 }
 
-// state is a name in capitals that may be typed otherwise: fail-fast is FAIL_FAST.
-type stateName string
-
-func (s *stateName) UnmarshalText(text []byte) error {
-	*s = stateName(strings.ToUpper(strings.ReplaceAll(string(text), "-", "_")))
-	return nil
-}
+// choice is one of the words of its flag's tag choices. It may be typed otherwise: fail-fast is FAIL_FAST.
+type choice string
 
 const pageSize = 200
 
@@ -129,6 +124,8 @@ type period struct {
 }
 
 func (c *period) check(f *faults) {
+	checkTime(f, "from", c.From)
+	checkTime(f, "to", c.To)
 	if c.Since == "" {
 		return
 	}
@@ -140,6 +137,19 @@ func (c *period) check(f *faults) {
 		f.add("since", "%v", err)
 	}
 	c.From = time.Now().Add(-ago).UTC().Format(time.RFC3339)
+}
+
+// checkTime takes what the API takes.
+func checkTime(f *faults, flag, s string) {
+	if s == "" {
+		return
+	}
+	for _, layout := range []string{time.DateOnly, "20060102", time.RFC3339} {
+		if _, err := time.Parse(layout, s); err == nil {
+			return
+		}
+	}
+	f.add(flag, "is %q; give a UTC day such as 2026-01-31, or a time such as 2026-01-31T10:00:00Z", s)
 }
 
 func parseSince(s string) (time.Duration, error) {

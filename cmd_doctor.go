@@ -25,7 +25,7 @@ type doctorCommand struct {
 	Lease    leaseConfig    `embed:""`
 	Stop     stopConfig     `embed:""`
 
-	Role string `flagonly:"" default:"consumer" help:"Whose settings and rights to check: consumer or api."`
+	Role string `flagonly:"" default:"consumer" choices:"consumer,api" help:"Whose settings and rights to check: consumer or api."`
 
 	faults *faults // reported by run, beside everything else
 }

@@ -12,11 +12,11 @@ import (
 type jobsCommand struct {
 	period `embed:""`
 
-	Status stateName `flagonly:"" enum:",SUBMITTED,IN_PROGRESS,CANCELLING,COMPLETED,FAILED,CANCELLED" default:"" placeholder:"WORD" help:"Jobs in that state: SUBMITTED, IN_PROGRESS, CANCELLING, COMPLETED, FAILED or CANCELLED."`
-	Key    string    `flagonly:"" placeholder:"KEY" help:"Jobs with a chunk of the key."`
-	Tenant string    `flagonly:"" placeholder:"NAME" help:"Jobs of the tenant; for operators, who see all."`
-	Limit  int       `flagonly:"" short:"n" default:"50" help:"Most jobs to show."`
-	JSON   bool      `name:"json" flagonly:"" help:"Print the jobs as JSON, one a line."`
+	Status choice `flagonly:"" choices:"SUBMITTED,IN_PROGRESS,CANCELLING,COMPLETED,FAILED,CANCELLED" placeholder:"WORD" help:"Jobs in that state: SUBMITTED, IN_PROGRESS, CANCELLING, COMPLETED, FAILED or CANCELLED."`
+	Key    string `flagonly:"" placeholder:"KEY" help:"Jobs with a chunk of the key."`
+	Tenant string `flagonly:"" placeholder:"NAME" help:"Jobs of the tenant; for operators, who see all."`
+	Limit  int    `flagonly:"" short:"n" default:"50" help:"Most jobs to show."`
+	JSON   bool   `name:"json" flagonly:"" help:"Print the jobs as JSON, one a line."`
 
 	clientConfig `embed:""`
 }
@@ -70,12 +70,12 @@ func printList[T any](p *process, asJSON bool, entries []T, raw func(T) client.R
 }
 
 type chunksCommand struct {
-	Job    string    `arg:"" help:"Job, such as J20260102_000123."`
-	Chunk  string    `arg:"" optional:"" name:"chunk" help:"One chunk, such as key=ABC:date=20250215: shows its attempts."`
-	Status stateName `flagonly:"" enum:",PENDING,RUNNING,RETRY_WAIT,DONE,DLQ,CANCELLED" default:"" placeholder:"WORD" help:"Chunks in that state: PENDING, RUNNING, RETRY_WAIT, DONE, DLQ or CANCELLED."`
-	Key    string    `flagonly:"" placeholder:"KEY" help:"Chunks of the key."`
-	Limit  int       `flagonly:"" short:"n" default:"1000" help:"Most chunks to show."`
-	JSON   bool      `name:"json" flagonly:"" help:"Print the chunks as JSON, one a line."`
+	Job    string `arg:"" help:"Job, such as J20260102_000123."`
+	Chunk  string `arg:"" optional:"" name:"chunk" help:"One chunk, such as key=ABC:date=20250215: shows its attempts."`
+	Status choice `flagonly:"" choices:"PENDING,RUNNING,RETRY_WAIT,DONE,DLQ,CANCELLED" placeholder:"WORD" help:"Chunks in that state: PENDING, RUNNING, RETRY_WAIT, DONE, DLQ or CANCELLED."`
+	Key    string `flagonly:"" placeholder:"KEY" help:"Chunks of the key."`
+	Limit  int    `flagonly:"" short:"n" default:"1000" help:"Most chunks to show."`
+	JSON   bool   `name:"json" flagonly:"" help:"Print the chunks as JSON, one a line."`
 
 	clientConfig `embed:""`
 }
@@ -107,7 +107,7 @@ func (c *chunksCommand) run(ctx context.Context, p *process) error {
 		rows[i] = []string{ch.ChunkKey, ch.Status, strconv.Itoa(ch.AttemptCount), chunkRows(ch), chunkBytes(p, ch), chunkNote(ch)}
 	}
 	return printList(p, c.JSON, chunks, func(ch client.Chunk) client.Raw { return ch.Raw }, more,
-		[]string{"CHUNK", "STATUS", "ATTEMPTS", "ROWS", "SIZE", ""}, rows)
+		[]string{"CHUNK", "STATUS", "ATTEMPTS", "ROWS", "SIZE", "FILE OR ERROR"}, rows)
 }
 
 func chunkRows(ch client.Chunk) string {

@@ -37,13 +37,13 @@ func (c *cancelCommand) run(ctx context.Context, p *process) (worst error) {
 type redriveCommand struct {
 	period `embed:""`
 
-	Jobs      []string  `arg:"" optional:"" name:"job" help:"Jobs of which to try the dead-lettered and cancelled chunks again."`
-	Status    stateName `flagonly:"" enum:",FAILED,CANCELLED" default:"" placeholder:"WORD" help:"Instead of named jobs, all in that state: FAILED or CANCELLED."`
-	Key       string    `flagonly:"" placeholder:"KEY" help:"All jobs with a chunk of the key."`
-	ErrorCode string    `flagonly:"" placeholder:"CODE" help:"All jobs with a chunk that failed with the code, such as SQL_57014; exportd parked shows codes."`
-	DryRun    bool      `flagonly:"" help:"Only count."`
-	Yes       bool      `flagonly:"" short:"y" help:"Do not ask before jobs are picked by a filter. Without a terminal nothing is asked."`
-	JSON      bool      `name:"json" flagonly:"" help:"Print the API's answers, one a line."`
+	Jobs      []string `arg:"" optional:"" name:"job" help:"Jobs of which to try the dead-lettered and cancelled chunks again."`
+	Status    choice   `flagonly:"" choices:"FAILED,CANCELLED" placeholder:"WORD" help:"Instead of named jobs, all in that state: FAILED or CANCELLED."`
+	Key       string   `flagonly:"" placeholder:"KEY" help:"All jobs with a chunk of the key."`
+	ErrorCode string   `flagonly:"" placeholder:"CODE" help:"All jobs with a chunk that failed with the code, such as SQL_57014; exportd parked shows codes."`
+	DryRun    bool     `flagonly:"" help:"Only count."`
+	Yes       bool     `flagonly:"" short:"y" help:"Do not ask before jobs are picked by a filter. Without a terminal nothing is asked."`
+	JSON      bool     `name:"json" flagonly:"" help:"Print the API's answers, one a line."`
 
 	clientConfig `embed:""`
 }

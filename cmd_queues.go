@@ -39,7 +39,7 @@ func (c *queuesCommand) run(ctx context.Context, p *process) error {
 		rows[i] = []string{q.Queue, known(q.Messages), known(q.InFlight), known(q.Consumers), q.Reason}
 	}
 	return printList(p, c.JSON, queues, func(q client.Queue) client.Raw { return q.Raw }, false,
-		[]string{"QUEUE", "MESSAGES", "IN FLIGHT", "CONSUMERS", ""}, rows)
+		[]string{"QUEUE", "MESSAGES", "IN FLIGHT", "CONSUMERS", "WHY UNKNOWN"}, rows)
 }
 
 func known(n *int64) string {
@@ -96,7 +96,7 @@ func (c *parkedCommand) run(ctx context.Context, p *process) error {
 	return c.list(ctx, p)
 }
 
-var parkedHeader = []string{"JOB", "CHUNK", "ATTEMPTS", "FAILED", "ERROR", ""}
+var parkedHeader = []string{"JOB", "CHUNK", "ATTEMPTS", "FAILED", "CODE", "ERROR"}
 
 // mostLookedAt bounds the jobs that are asked for their dead letters.
 const mostLookedAt = 1000

@@ -16,18 +16,18 @@ import (
 )
 
 type submitCommand struct {
-	Keys        []placed  `name:"key" flagonly:"" sep:"none" placeholder:"KEY" help:"Key to export; takes the --dates that follow. Repeatable, and several keys may share dates."`
-	Dates       []placed  `name:"dates" flagonly:"" sep:"none" placeholder:"DATES" help:"Its days: 20250131, 2025-01-31, 20250101..20250131, or several with commas. Repeatable."`
-	From        string    `flagonly:"" placeholder:"FILE" help:"Read the job from a file, - for standard input: lines of key,date, or the JSON body of POST /jobs."`
-	OnFailure   stateName `flagonly:"" enum:",FAIL_FAST,CONTINUE" default:"" placeholder:"WORD" help:"What a dead-lettered chunk means for the others: FAIL_FAST (the default) stops them, CONTINUE tries them all."`
-	Compression stateName `flagonly:"" enum:",NONE,GZIP,ZSTD" default:"" placeholder:"WORD" help:"Of the files: NONE (the default), GZIP or ZSTD."`
-	Priority    *int      `flagonly:"" placeholder:"N" help:"From 0 to 9; 4 by default, 9 is first."`
-	Reuse       *bool     `flagonly:"" negatable:"" help:"Take files that an earlier job made, as by default, or --no-reuse: make all anew."`
-	CallbackURL string    `name:"callback-url" flagonly:"" placeholder:"URL" help:"Is called when the job has ended."`
-	Idempotency string    `name:"idempotency-key" flagonly:"" placeholder:"TEXT" help:"Name of this submission: the same again gives the same job and no second one. Drawn at random by default."`
-	Watch       bool      `flagonly:"" help:"Watch the job until it has ended, as exportd watch does, with its exit codes."`
-	Quiet       bool      `flagonly:"" short:"q" help:"Print the job's id and nothing else."`
-	JSON        bool      `name:"json" flagonly:"" help:"Print the API's answer; with --watch one line for each change."`
+	Keys        []placed `name:"key" flagonly:"" sep:"none" placeholder:"KEY" help:"Key to export; takes the --dates that follow. Repeatable, and several keys may share dates."`
+	Dates       []placed `name:"dates" flagonly:"" sep:"none" placeholder:"DATES" help:"Its days: 20250131, 2025-01-31, 20250101..20250131, or several with commas. Repeatable."`
+	From        string   `flagonly:"" placeholder:"FILE" help:"Read the job from a file, - for standard input: lines of key,date, or the JSON body of POST /jobs."`
+	OnFailure   choice   `flagonly:"" choices:"FAIL_FAST,CONTINUE" placeholder:"WORD" help:"What a dead-lettered chunk means for the others: FAIL_FAST (the default) stops them, CONTINUE tries them all."`
+	Compression choice   `flagonly:"" choices:"NONE,GZIP,ZSTD" placeholder:"WORD" help:"Of the files: NONE (the default), GZIP or ZSTD."`
+	Priority    *int     `flagonly:"" placeholder:"N" help:"From 0 to 9; 4 by default, 9 is first."`
+	Reuse       *bool    `flagonly:"" negatable:"" help:"Take files that an earlier job made, as by default, or --no-reuse: make all anew."`
+	CallbackURL string   `name:"callback-url" flagonly:"" placeholder:"URL" help:"Is called when the job has ended."`
+	Idempotency string   `name:"idempotency-key" flagonly:"" placeholder:"TEXT" help:"Name of this submission: the same again gives the same job and no second one. Drawn at random by default."`
+	Watch       bool     `flagonly:"" help:"Watch the job until it has ended, as exportd watch does, with its exit codes."`
+	Quiet       bool     `flagonly:"" short:"q" help:"Print the job's id and nothing else."`
+	JSON        bool     `name:"json" flagonly:"" help:"Print the API's answer; with --watch one line for each change."`
 
 	clientConfig `embed:""`
 

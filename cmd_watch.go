@@ -164,8 +164,11 @@ func jobLine(p *process, out io.Writer, j client.Job) string {
 	if c := stateColours[status]; c != 0 && p.coloured(out) {
 		status = paint(c, status)
 	}
-	line := fmt.Sprintf("%s %s: %d of %d done, %d running, %d retrying, %d failed, %d cancelled",
-		printable(j.JobID), status, j.Done, j.Total, j.Running, j.Retrying, j.Failed, j.Cancelled)
+	line := fmt.Sprintf("%s %s: %d of %d done", printable(j.JobID), status, j.Done, j.Total)
+	if !j.Ended() {
+		line += fmt.Sprintf(", %d running, %d retrying", j.Running, j.Retrying)
+	}
+	line += fmt.Sprintf(", %d failed, %d cancelled", j.Failed, j.Cancelled)
 	if j.Ended() {
 		line += fmt.Sprintf(", %d rows, %s", j.RowCount, bytesText(j.ByteCount))
 		if took := jobTook(j); took > 0 {

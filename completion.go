@@ -50,7 +50,6 @@ func completions(root *kong.Node) (list []completed) {
 		if command.Hidden {
 			continue
 		}
-		list[0].words = append(list[0].words, command.Name)
 		list = append(list, completedNode(command))
 	}
 	return list
@@ -64,10 +63,8 @@ func completedNode(node *kong.Node) completed {
 	for _, flags := range node.AllFlags(true) {
 		for _, f := range flags {
 			flag := completedFlag{name: "--" + f.Name, help: firstSentence(f.Help), takesValue: !f.IsBool(), file: strings.Contains(f.PlaceHolder, "FILE") || f.PlaceHolder == "DIR"}
-			for _, v := range f.EnumSlice() {
-				if v != "" {
-					flag.values = append(flag.values, v)
-				}
+			if f.Tag.Has("choices") {
+				flag.values = choicesOf(f.Value)
 			}
 			c.flags = append(c.flags, flag)
 			if f.Tag.Negatable != "" {
@@ -80,10 +77,8 @@ func completedNode(node *kong.Node) completed {
 		c.words = append(c.words, child.Name)
 	}
 	for _, argument := range node.Positional {
-		for _, v := range argument.EnumSlice() {
-			if v != "" {
-				c.words = append(c.words, v)
-			}
+		if argument.Enum != "" {
+			c.words = append(c.words, argument.EnumSlice()...)
 		}
 	}
 	return c

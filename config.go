@@ -29,7 +29,7 @@ type functionConfig struct {
 }
 
 type brokerConfig struct {
-	Dispatch    string `name:"dispatch" default:"broker" help:"broker, or database: consumers find their work in the database and no broker is needed."`
+	Dispatch    string `name:"dispatch" default:"broker" choices:"broker,database" help:"broker, or database: consumers find their work in the database and no broker is needed."`
 	brokerLogin `embed:""`
 	Work        string        `name:"work-queue" default:"job.chunk.work" help:"Queue of the work messages."`
 	Again       time.Duration `name:"republish-after" default:"5m" help:"A published chunk that nobody claimed for so long is published again, then after twice as long, and so on."`
@@ -88,7 +88,7 @@ type leaseConfig struct {
 type httpConfig struct {
 	Addr      string  `name:"http-addr" default:"127.0.0.1:8080" help:"Address to serve, host:port; port 0 takes a free one."`
 	Tokens    string  `name:"tokens-file" placeholder:"FILE" help:"Who may call: one tenant:role:sha256-of-token a line; roles submitter and operator. Without it only loopback is served."`
-	Auth      string  `name:"auth" help:"none: serve any address without tokens, everyone is an operator."`
+	Auth      string  `name:"auth" choices:"none" help:"none: serve any address without tokens, everyone is an operator."`
 	MaxChunks int     `name:"max-chunks" default:"10000" help:"Most chunks of a job."`
 	MaxBody   size    `name:"max-body" default:"8MiB" help:"Longest request body."`
 	RateLimit float64 `name:"rate-limit" placeholder:"N" help:"Requests a second per token, or per address when there are no tokens; by default any number."`
@@ -109,8 +109,8 @@ type consumerHTTPConfig struct {
 }
 
 type logConfig struct {
-	Format string `help:"json or text; by default json, and text on a terminal."`
-	Level  string `default:"info" help:"debug, info, warn or error."`
+	Format string `choices:"json,text" help:"json or text; by default json, and text on a terminal."`
+	Level  string `default:"info" choices:"debug,info,warn,error" help:"debug, info, warn or error."`
 }
 
 func (c logConfig) level() slog.Level {

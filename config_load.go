@@ -64,6 +64,7 @@ func load(args []string, stdout, stderr io.Writer, environ []string) (*loaded, i
 		collecting(f, 0.0, "a number"),
 		collecting(f, size(0), "a size, such as 8MiB or 500000"),
 		collectingBool(f),
+		choosing(f),
 	)
 	if err != nil { // a mistake in the struct tags: every test that calls run would meet it
 		fmt.Fprintf(stderr, "exportd: %v\n", err)
@@ -106,6 +107,24 @@ func newParser(line *commandLine, stdout, stderr io.Writer, options ...kong.Opti
 		inOrder(),
 	)...)
 }
+
+// choosing reads the words of a tag choices.
+func choosing(f *faults) kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[choice](), kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+		var given string
+		if err := ctx.Scan.PopValueInto("word", &given); err != nil {
+			return err
+		}
+		word := strings.ToUpper(strings.ReplaceAll(given, "-", "_"))
+		if choices := choicesOf(ctx.Value); !slices.Contains(choices, word) {
+			f.addUnreadable(ctx.Value.Name, "is %q; it must be one of %s", given, strings.Join(choices, ", "))
+		}
+		target.SetString(word)
+		return nil
+	}))
+}
+
+func choicesOf(v *kong.Value) []string { return strings.Split(v.Tag.Get("choices"), ",") }
 
 // inOrder numbers the values of flags that are told apart by their order.
 func inOrder() kong.Option {

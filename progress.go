@@ -173,7 +173,7 @@ func (m *meter) rate() float64 {
 		return 0
 	}
 	first, last := m.samples[0], m.samples[len(m.samples)-1]
-	if passed := last.at.Sub(first.at).Seconds(); passed > 0 {
+	if passed := last.at.Sub(first.at).Seconds(); passed >= 1 {
 		return float64(last.done-first.done) / passed
 	}
 	return 0

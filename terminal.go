@@ -70,7 +70,12 @@ const (
 	reset                    = "\x1b[0m"
 )
 
-func paint(colour int, s string) string { return fmt.Sprintf("\x1b[%dm%s%s", colour, s, reset) }
+func paint(colour int, s string) string {
+	if s == "" {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%dm%s%s", colour, s, reset)
+}
 
 // stateColours are of the states of jobs, chunks and attempts.
 var stateColours = map[string]int{
@@ -107,7 +112,7 @@ func (p *process) printTable(header []string, rows [][]string) error {
 			text := cut(cell, left)
 			pad := max(0, min(widths[i]+2, left)-utf8.RuneCountInString(text))
 			left -= utf8.RuneCountInString(text) + pad
-			if c := colour(cell); coloured && c != 0 && text != "" {
+			if c := colour(cell); coloured && c != 0 {
 				text = paint(c, text)
 			}
 			b.WriteString(text)
