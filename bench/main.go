@@ -37,11 +37,11 @@ type options struct {
 }
 
 // sizes are how much of each kind of work a round does.
-type sizes struct{ Big, Tiny, HugeRows, Submitted, Lone, Loaded int }
+type sizes struct{ Big, Tiny, HugeRows, Submitted, Lone, Loaded, ListedJobs, Listed int }
 
 var (
-	quick = sizes{Big: 100, Tiny: 2000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 20, Loaded: 30}
-	full  = sizes{Big: 400, Tiny: 10_000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 30, Loaded: 50}
+	quick = sizes{Big: 100, Tiny: 2000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 20, Loaded: 30, ListedJobs: 50_000, Listed: 50}
+	full  = sizes{Big: 400, Tiny: 10_000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 30, Loaded: 50, ListedJobs: 50_000, Listed: 50}
 )
 
 func run(ctx context.Context) error {
@@ -59,6 +59,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&o.statements, "statements", false, "print what each run asked of PostgreSQL (slows it down a little)")
 	flag.IntVar(&o.sizes.Big, "big", 0, "chunks of 10 000 rows a run")
 	flag.IntVar(&o.sizes.Tiny, "tiny", 0, "chunks of 10 rows a run")
+	flag.IntVar(&o.sizes.ListedJobs, "jobs", 0, "jobs in the full database of the lists, of 40 chunks each")
 	flag.Parse()
 	given := o.sizes
 	o.sizes, o.rounds = choose(*whole, o.rounds)
@@ -67,6 +68,9 @@ func run(ctx context.Context) error {
 	}
 	if given.Tiny > 0 {
 		o.sizes.Tiny = given.Tiny
+	}
+	if given.ListedJobs > 0 {
+		o.sizes.ListedJobs = given.ListedJobs
 	}
 	var err error
 	if o.only, err = regexp.Compile(*only); err != nil {
@@ -119,6 +123,12 @@ func measure(ctx context.Context, o options) error {
 	if err := b.runAll(ctx); err != nil {
 		return err
 	}
+	var listed []timing
+	if b.only.MatchString(listsName) {
+		if listed, err = b.measureLists(ctx); err != nil {
+			return fmt.Errorf("%s: %w", listsName, err)
+		}
+	}
 	if o.json != "" {
 		lines, err := json.MarshalIndent(b.results, "", " ")
 		if err != nil {
@@ -128,10 +138,22 @@ func measure(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	report := b.report()
+	if len(b.results) > 0 {
+		if err := o.show("make bench", b.report()); err != nil {
+			return err
+		}
+	}
+	if listed != nil {
+		return o.show("make bench, lists", b.listsReport(listed))
+	}
+	return nil
+}
+
+// show prints a report, and writes it into the file of reports between the markers of that name.
+func (o options) show(name, report string) error {
 	fmt.Print("\n", report)
 	if o.out == "" {
 		return nil
 	}
-	return writeBetweenMarkers(o.out, report)
+	return writeBetweenMarkers(o.out, name, report)
 }

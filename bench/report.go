@@ -152,12 +152,8 @@ func short(x float64) string {
 	}
 }
 
-const (
-	beginMark = "<!-- begin: written by make bench -->"
-	endMark   = "<!-- end: written by make bench -->"
-)
-
-func writeBetweenMarkers(path, text string) error {
+func writeBetweenMarkers(path, name, text string) error {
+	beginMark, endMark := fmt.Sprintf("<!-- begin: written by %s -->", name), fmt.Sprintf("<!-- end: written by %s -->", name)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
