@@ -136,7 +136,7 @@ func parseDay(s string) (export.Date, error) {
 		digits = s[:4] + s[5:7] + s[8:]
 	}
 	d, err := export.ParseDate(digits)
-	if err != nil && digits == s && len(s) != len("yyyyMMdd") {
+	if err != nil && (len(digits) != len("yyyyMMdd") || strings.Trim(digits, "0123456789") != "") {
 		return 0, fmt.Errorf("%q is not a day such as 20250131 or 2025-01-31", s)
 	}
 	return d, err
