@@ -29,6 +29,7 @@ var (
 		"github.com/johannesboyne/gofake": "s3out",
 		"github.com/versity/versitygw":    "s3out",
 		"go.opentelemetry.io":             "traces",
+		"github.com/chromedp":             "e2e",
 	}
 
 	// vendorsOfDemo: the demo loads sample data into a database of its own; the tests of the whole and the chaos program look into theirs.
