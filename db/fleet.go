@@ -51,7 +51,7 @@ func (s *Store) Redrivable(ctx context.Context, f export.RedriveFilter, limit in
 		w.conditions = append(w.conditions, hasChunk(len(w.args)))
 	}
 	if f.ErrorCode != "" {
-		w.and(`exists (select from job_chunk k where k.job_id = j.job_id and k.status in ('DLQ', 'CANCELLED') and k.error_code = $%d limit 1)`, f.ErrorCode)
+		w.and(`exists (select from job_chunk k where k.job_id = j.job_id and k.status in ('DLQ', 'CANCELLED') and k.error_code = $%d offset 0)`, f.ErrorCode)
 	}
 	rows, err := s.pool.Query(ctx, fmt.Sprintf(`select j.job_id, j.failed + j.cancelled from job j where %s order by j.created_at, j.job_id limit %d`, w, limit), w.args...)
 	if err != nil {

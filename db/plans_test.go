@@ -36,9 +36,15 @@ func TestPlansMadeForEmptyTablesLookChunksUp(t *testing.T) {
 	}
 }
 
-func plan(t *testing.T, s *db.Store, sql string) (text string) {
+// plan explains the statement, in a transaction that began with others.
+func plan(t *testing.T, s *db.Store, sql string, before ...string) (text string) {
 	t.Helper()
 	must(t, s.InTx(t.Context(), func(tx pgx.Tx) error {
+		for _, b := range before {
+			if _, err := tx.Exec(t.Context(), b); err != nil {
+				return err
+			}
+		}
 		d, err := tx.Prepare(t.Context(), "planned", sql)
 		if err != nil {
 			return err
@@ -46,8 +52,11 @@ func plan(t *testing.T, s *db.Store, sql string) (text string) {
 		if _, err = tx.Exec(t.Context(), `set local plan_cache_mode = force_generic_plan`); err != nil {
 			return err
 		}
-		nulls := strings.TrimSuffix(strings.Repeat("null,", len(d.ParamOIDs)), ",")
-		rows, err := tx.Query(t.Context(), "explain execute planned("+nulls+")")
+		execute := "execute planned"
+		if n := len(d.ParamOIDs); n > 0 {
+			execute += "(" + strings.Repeat("null,", n-1) + "null)"
+		}
+		rows, err := tx.Query(t.Context(), "explain "+execute)
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job expor
 
 // Job is the job as its owner sees it; an empty tenant sees every job. Open jobs are counted from their chunks, ended ones have their counts stored.
 func (s *Store) Job(ctx context.Context, tenant, jobID string) (job export.Job, err error) {
-	rows, err := s.pool.Query(ctx, `select `+jobColumns+` from job j left join lateral (`+countsSQL+`) c on j.completed_at is null
+	rows, err := s.pool.Query(ctx, `select `+jobColumns+` from job j cross join lateral (`+countsSQL+`) c
 		where j.job_id = $1 and ($2 = '' or j.tenant = $2)`, jobID, tenant)
 	if err == nil {
 		job, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (export.Job, error) { return scanJob(row) })
@@ -87,7 +87,7 @@ func (s *Store) Job(ctx context.Context, tenant, jobID string) (job export.Job, 
 	return job, nil
 }
 
-// countsSQL counts the chunks of job j.
+// countsSQL counts the chunks of job j, if it has not ended: then its counts are stored.
 const countsSQL = `
 	select count(*) filter (where status = 'PENDING') as pending, count(*) filter (where status = 'RUNNING') as running,
 	       count(*) filter (where status = 'RETRY_WAIT') as retrying, count(*) filter (where status = 'DONE') as done,
@@ -95,4 +95,4 @@ const countsSQL = `
 	       count(*) filter (where status = 'DONE' and reused) as reused,
 	       coalesce(sum(row_count) filter (where status = 'DONE'), 0)::bigint as row_count,
 	       coalesce(sum(byte_count) filter (where status = 'DONE'), 0)::bigint as byte_count
-	from job_chunk where job_id = j.job_id`
+	from job_chunk where job_id = j.job_id and j.completed_at is null`
