@@ -79,7 +79,7 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 	host, _ := os.Hostname() // only shown
 	settings := consumer.Config{
 		Store: store, Source: source, Objects: objects{bucket}, Finisher: finisher, Wake: wake(relay),
-		Host: host, Version: buildVersion().version, BasePath: c.S3.BasePath, Concurrency: c.Work.Concurrency,
+		Host: host, Version: buildVersion().version, Concurrency: c.Work.Concurrency,
 		Lease: c.Lease.Lease, MaxAttempts: c.Lease.MaxAttempts, RetryBase: c.Lease.RetryBase, RetryMax: c.Lease.RetryMax,
 		ChunkTimeout: c.Work.ChunkTimeout, StallTimeout: c.Work.StallTimeout, DrainTimeout: c.Stop.Drain, Fallback: c.Work.Fallback,
 		ReuseEnabled: c.Work.Reuse, ReuseWindow: c.Work.ReuseWindow, Ended: tell.metrics.chunkDurations(), Trace: tell.trace, Log: p.log,

@@ -86,7 +86,7 @@ func storeConfig(d databaseConfig, s functionConfig, b brokerConfig, o s3Config,
 		URL: string(d.URL), Pool: d.Pool, Worker: workerName(),
 		Lease: l.Lease, MaxAttempts: l.MaxAttempts,
 		RepublishAfter: b.Again, Backlog: b.Backlog, Parking: b.used(),
-		Bucket: o.Bucket, Function: s.Function, Log: log,
+		BasePath: o.BasePath, Bucket: o.Bucket, Function: s.Function, Log: log,
 	}
 }
 

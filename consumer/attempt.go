@@ -28,7 +28,7 @@ const (
 // attempt makes the chunk's file, or finds it.
 func (c *Consumer) attempt(ctx context.Context, f *flight) (result, error) {
 	claim := f.claim
-	key := export.ObjectKey(c.BasePath, claim.Key, claim.Date, claim.Job.Compression)
+	key := claim.ObjectKey
 	if claim.Previous != nil {
 		file, err := findAnnounced(ctx, c.Objects, claim.Previous)
 		if err != nil {
@@ -39,25 +39,19 @@ func (c *Consumer) attempt(ctx context.Context, f *flight) (result, error) {
 		}
 	}
 	mayReuse := c.ReuseEnabled && claim.Job.Reuse && export.MayReuse(claim.Date, export.DateOf(claim.StartedAt), c.ReuseWindow)
-	var cached *export.File
-	if err := c.persist(ctx, "look up the recorded file", func(ctx context.Context) (err error) {
-		cached, err = c.Store.CachedFile(ctx, key)
-		return err
-	}); err != nil {
-		return result{}, err
-	}
-	if mayReuse && cached != nil {
+	recorded := claim.Recorded
+	if mayReuse && recorded != nil {
 		o, found, err := c.Objects.Head(ctx, key)
 		if err != nil {
 			return result{}, err
 		}
-		if found && o.Size == cached.Bytes && o.ETag == cached.ETag {
-			return result{*cached, true}, nil
+		if found && o.Size == recorded.Bytes && o.ETag == recorded.ETag {
+			return result{*recorded, true}, nil
 		}
 	}
 	ifMatch := ""
-	if cached != nil {
-		ifMatch = cached.ETag
+	if recorded != nil {
+		ifMatch = recorded.ETag
 	}
 	return c.export(ctx, f, key, ifMatch)
 }

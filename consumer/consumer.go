@@ -26,7 +26,6 @@ type Config struct {
 	Wake func()
 
 	Host, Version string
-	BasePath      string
 	Concurrency   int // chunks at a time
 	Lease         time.Duration
 	MaxAttempts   int

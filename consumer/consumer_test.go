@@ -72,7 +72,7 @@ func shiftClock(url, by string) error {
 
 func (w *world) open(worker string) *db.Store {
 	s, err := db.Open(w.t.Context(), db.Config{URL: w.url, Pool: 6, Worker: worker, Lease: w.lease, MaxAttempts: 3, RepublishAfter: time.Minute, Parking: true,
-		Bucket: "bucket", Function: "export_rows", Log: slog.New(slog.DiscardHandler)})
+		BasePath: "b", Bucket: "bucket", Function: "export_rows", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func (w *world) start(name string, source sourceFunc, change ...func(*consumer.C
 	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).With("consumer", name)
 	store := w.open(name)
 	finisher := consumer.NewFinisher(store, w.bucket, "b", func(k string) string { return "s3://bucket/" + k }, log)
-	cfg := consumer.Config{Store: store, Source: exporter{source}, Objects: w.bucket, Finisher: finisher, Host: "h", Version: "v", BasePath: "b", Concurrency: 4, Lease: w.lease,
+	cfg := consumer.Config{Store: store, Source: exporter{source}, Objects: w.bucket, Finisher: finisher, Host: "h", Version: "v", Concurrency: 4, Lease: w.lease,
 		MaxAttempts: 3, RetryBase: 50 * time.Millisecond, RetryMax: time.Second, ChunkTimeout: time.Minute, StallTimeout: time.Minute, DrainTimeout: 5 * time.Second,
 		ReuseEnabled: true, ReuseWindow: 7, Log: log}
 	for _, f := range change {

@@ -19,7 +19,6 @@ type store interface {
 	Retry(ctx context.Context, c *export.Claim, why *export.Failure, delay time.Duration) error
 	GiveBack(ctx context.Context, c *export.Claim, why *export.Failure, delay time.Duration) error
 	DeadLetter(ctx context.Context, c *export.Claim, why *export.Failure) error
-	CachedFile(ctx context.Context, objectKey string) (*export.File, error)
 	FileOf(ctx context.Context, ref export.Ref, claimID, objectKey string) (*export.File, error)
 	// FileNeeded says whether the registry names the file, or a claim for the same one is at work.
 	FileNeeded(ctx context.Context, c *export.Claim, f export.File) (bool, error)

@@ -36,7 +36,8 @@ func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*exp
 // made for one length is better than the general one, and plan anew for every group, which costs five times what a small group does.
 var claimSQL = `
 with want as (
-    select n, job_id, chunk_key, claim_id::uuid from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) with ordinality as w(job_id, chunk_key, claim_id, n)
+    select n, job_id, chunk_key, claim_id::uuid, object_key
+    from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $7::text[])) with ordinality as w(job_id, chunk_key, claim_id, object_key, n)
 ), ` + heldSQL("status, claim_id, attempts, lock_owner, started_at, lease_until, next_retry_at, upload_id, s3_object_key, row_count, byte_count, sha256", "", "") + `, due as materialized (
     select job_id, chunk_key, w.claim_id
     from held h join want w using (job_id, chunk_key) join job j using (job_id)
@@ -61,8 +62,9 @@ with want as (
 select w.n, coalesce(t.claim_id = w.claim_id, false), case when t.claim_id is null then h.status else 'RUNNING' end, coalesce(h.claim_id = w.claim_id, false),
        j.ending is not null, h.attempts, coalesce(h.started_at, now()), now(),
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
-       case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256
-from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key)`
+       case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256,
+       ` + recordedColumns + `
+from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key) ` + recordedJoin("$8", "$9")
 
 // claimSet gives chunk c to the claim of row w.
 func claimSet(worker, lease string) string {
@@ -109,17 +111,17 @@ func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, e
 }
 
 func (s *Store) claimMany(ctx context.Context, asks []claimAsk, answers []claimAnswer) error {
-	jobs, chunks, ids := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
+	jobs, chunks, ids, objects := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
 	for i, a := range asks {
-		jobs[i], chunks[i], ids[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID
+		jobs[i], chunks[i], ids[i], objects[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID, s.objectKey(a.ref, export.None)
 		answers[i].refusal = export.RefusedUnknown
 	}
 	var first []string
 	var b pgx.Batch
-	b.Queue(claimSQL, jobs, chunks, ids, s.Worker, s.Lease, s.MaxAttempts).Query(func(rows pgx.Rows) error {
+	b.Queue(claimSQL, jobs, chunks, ids, s.Worker, s.Lease, s.MaxAttempts, objects, s.Bucket, s.Function).Query(func(rows pgx.Rows) error {
 		var r claimRow
 		_, err := pgx.ForEachRow(rows, r.targets(), func() error {
-			answers[r.n-1] = r.answer(asks[r.n-1])
+			answers[r.n-1] = r.answer(asks[r.n-1], s.objectKey)
 			if answers[r.n-1].claim != nil && r.first {
 				first = append(first, asks[r.n-1].ref.JobID)
 			}
@@ -186,16 +188,17 @@ type claimRow struct {
 	uploadID, objectKey *string
 	prevRows, prevBytes *int64
 	prevSHA256          *string
+	recorded            recordedRow
 }
 
 func (r *claimRow) targets() []any {
-	return []any{&r.n, &r.taken, &r.status, &r.mine, &r.ending, &r.attempts, &r.heldStarted, &r.now,
+	return append([]any{&r.n, &r.taken, &r.status, &r.mine, &r.ending, &r.attempts, &r.heldStarted, &r.now,
 		&r.job.CreatedAt, &r.job.Compression, &r.job.Reuse, &r.job.RequestID, &r.job.Traceparent, &r.first,
-		&r.prevClaim, &r.uploadID, &r.objectKey, &r.prevRows, &r.prevBytes, &r.prevSHA256}
+		&r.prevClaim, &r.uploadID, &r.objectKey, &r.prevRows, &r.prevBytes, &r.prevSHA256}, r.recorded.targets()...)
 }
 
-func (r *claimRow) answer(a claimAsk) claimAnswer {
-	claim := export.Claim{ID: a.claimID, Ref: a.ref, Job: r.job}
+func (r *claimRow) answer(a claimAsk, objectKey func(export.Ref, export.Compression) string) claimAnswer {
+	claim := export.Claim{ID: a.claimID, Ref: a.ref, Job: r.job, ObjectKey: objectKey(a.ref, r.job.Compression), Recorded: r.recorded.file()}
 	switch {
 	case r.taken:
 		claim.Attempt, claim.StartedAt, claim.Previous = r.attempts+1, r.now, r.previous()

@@ -23,6 +23,6 @@ func (s *Store) Few(n int) { s.few = n }
 
 // ChunkStatements are those that claim and settle chunks.
 var ChunkStatements = map[string]string{
-	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL, "cached": cachedSQL,
+	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL,
 	"claim one": claimOneSQL, "announce one": announceOneSQL, "done one": doneOneSQL, "cached one": cachedOneSQL, "paid one": paidOneSQL("DONE"),
 }

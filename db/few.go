@@ -25,11 +25,11 @@ const isRunning = `case c.status when 'RUNNING' then true else false end`
 
 var claimOneSQL = `
 update job_chunk c ` + claimSet("$4", "$5") + `
-from (select $1::text as job_id, $2::text as chunk_key, $3::uuid as claim_id) w join job j using (job_id)
+from (select $1::text as job_id, $2::text as chunk_key, $3::uuid as claim_id, $6::text as object_key) w join job j using (job_id) ` + recordedJoin("$7", "$8") + `
 where ` + aChunk + ` and j.ending is null and j.outcome is null
   and c.claim_id is distinct from w.claim_id and not exists (select from chunk_attempt a where a.claim_id = w.claim_id)
   and case c.status when 'PENDING' then true when 'RETRY_WAIT' then c.next_retry_at <= now() else false end
-returning c.attempts, c.started_at, j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED'`
+returning c.attempts, c.started_at, j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED', ` + recordedColumns
 
 var announceOneSQL = `
 update job_chunk c ` + announceSet("$8") + `
@@ -87,10 +87,14 @@ func (s *Store) claimFew(ctx context.Context, asks []claimAsk, answers []claimAn
 	order := inOrder(asks, func(a claimAsk) export.Ref { return a.ref })
 	for _, i := range order {
 		a := asks[i]
-		b.Queue(claimOneSQL, a.ref.JobID, a.ref.ChunkKey(), a.claimID, s.Worker, s.Lease).Query(func(rows pgx.Rows) error {
+		b.Queue(claimOneSQL, a.ref.JobID, a.ref.ChunkKey(), a.claimID, s.Worker, s.Lease, s.objectKey(a.ref, export.None), s.Bucket, s.Function).Query(func(rows pgx.Rows) error {
 			claim := export.Claim{ID: a.claimID, Ref: a.ref}
-			first, j := false, &claim.Job
-			tag, err := pgx.ForEachRow(rows, []any{&claim.Attempt, &claim.StartedAt, &j.CreatedAt, &j.Compression, &j.Reuse, &j.RequestID, &j.Traceparent, &first}, func() error {
+			var first bool
+			var recorded recordedRow
+			j := &claim.Job
+			targets := append([]any{&claim.Attempt, &claim.StartedAt, &j.CreatedAt, &j.Compression, &j.Reuse, &j.RequestID, &j.Traceparent, &first}, recorded.targets()...)
+			tag, err := pgx.ForEachRow(rows, targets, func() error {
+				claim.ObjectKey, claim.Recorded = s.objectKey(a.ref, j.Compression), recorded.file()
 				answers[i] = claimAnswer{claim: &claim}
 				if first {
 					started = append(started, a.ref.JobID)

@@ -3,39 +3,51 @@ package db
 import (
 	"context"
 	"errors"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"exportd/export"
 )
 
-// CachedFile is the newest file recorded for the object key, nil if there is none.
-func (s *Store) CachedFile(ctx context.Context, objectKey string) (*export.File, error) {
-	return s.cached.do(ctx, objectKey)
+// recordedColumns are those of the file f that recordedJoin finds for row w of job j, if there is one.
+const recordedColumns = `f.object_key, f.row_count, f.byte_count, f.sha256, f.etag, f.claim_id::text, f.claim_started_at`
+
+func recordedJoin(bucket, function string) string {
+	return `left join lateral (
+    select * from file_cache f
+    where f.bucket = ` + bucket + ` and f.export_function = ` + function + `
+      and f.object_key = w.object_key || case j.compression when '` + string(export.Gzip) + `' then '` + extra(export.Gzip) + `' when '` + string(export.Zstd) + `' then '` + extra(export.Zstd) + `' else '' end
+    offset 0
+) f on true`
 }
 
-const cachedSQL = `
-select w.n, f.*
-from unnest((select $1::text[])) with ordinality as w(object_key, n)
-cross join lateral (
-    select object_key, row_count, byte_count, sha256, etag, claim_id::text, claim_started_at from file_cache f
-    where f.bucket = $2 and f.object_key = w.object_key and f.export_function = $3 offset 0
-) f`
+// extra is what the compression adds to an object key.
+func extra(c export.Compression) string {
+	return strings.TrimPrefix(c.Extension(), export.None.Extension())
+}
 
-func (s *Store) cachedAll(ctx context.Context, objectKeys []string) ([]*export.File, error) {
-	files := make([]*export.File, len(objectKeys))
-	rows, err := s.pool.Query(ctx, cachedSQL, objectKeys, s.Bucket, s.Function)
-	if err != nil {
-		return nil, err
-	}
-	var n int
-	var f export.File
-	_, err = pgx.ForEachRow(rows, append([]any{&n}, fileInto(&f)...), func() error {
-		found := f
-		files[n-1] = &found
+func (s *Store) objectKey(r export.Ref, c export.Compression) string {
+	return export.ObjectKey(s.BasePath, r.Key, r.Date, c)
+}
+
+// recordedRow reads recordedColumns.
+type recordedRow struct {
+	key, sha256, etag, claimID *string
+	rows, bytes                *int64
+	started                    *time.Time
+}
+
+func (r *recordedRow) targets() []any {
+	return []any{&r.key, &r.rows, &r.bytes, &r.sha256, &r.etag, &r.claimID, &r.started}
+}
+
+func (r *recordedRow) file() *export.File {
+	if r.key == nil {
 		return nil
-	})
-	return files, err
+	}
+	return &export.File{ObjectKey: *r.key, Facts: export.Facts{Rows: *r.rows, Bytes: *r.bytes, SHA256: *r.sha256}, ETag: *r.etag, ClaimID: *r.claimID, ClaimStartedAt: *r.started}
 }
 
 // fileInto are the destinations of a file's columns.

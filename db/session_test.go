@@ -51,10 +51,8 @@ func wholeLife(t *testing.T, s *db.Store) {
 	must(t, s.RecordUpload(ctx, a, "o", "u"))
 	must(t, s.Announce(ctx, a, file(a).ObjectKey, facts))
 	must(t, s.Done(ctx, a, file(a), false))
-	cached, err := s.CachedFile(ctx, file(a).ObjectKey)
-	must(t, err)
-	if *cached != file(a) && !cached.ClaimStartedAt.Equal(a.StartedAt) {
-		t.Fatalf("cached %+v, want %+v", cached, file(a))
+	if f := recorded(t, s, a.Ref, export.None); f == nil || f.ObjectKey != file(a).ObjectKey || f.Facts != facts || f.ETag != file(a).ETag || f.ClaimID != a.ID || !f.ClaimStartedAt.Equal(a.StartedAt) {
+		t.Fatalf("recorded %+v, want %+v", f, file(a))
 	}
 	if f, err := s.FileOf(ctx, a.Ref, a.ID, file(a).ObjectKey); err != nil || f == nil || f.Facts != facts {
 		t.Fatalf("file of the claim %+v %v", f, err)

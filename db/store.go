@@ -35,7 +35,8 @@ type Config struct {
 	Backlog int
 	// Parking says whether dead letters are announced on the parking queue. Without a broker there is none.
 	Parking bool
-	// Bucket and Function are part of a file's identity in file_cache.
+	// BasePath is where object keys begin. Bucket and Function are part of a file's identity in file_cache.
+	BasePath string
 	Bucket   string
 	Function string
 	Log      *slog.Logger
@@ -51,7 +52,6 @@ type Store struct {
 	few         int // requests that take a statement each
 
 	front     front
-	cached    group[string, *export.File]
 	claims    group[claimAsk, claimAnswer]
 	announces group[announceAsk, bool]
 	dones     group[doneAsk, bool]
@@ -83,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted, few: few}
-	s.claims.run, s.cached.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.cachedAll, s.announceAll, s.doneAll, s.releaseAll
+	s.claims.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
 }
 

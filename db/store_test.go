@@ -21,7 +21,7 @@ func setup(t testing.TB, change ...func(*db.Config)) *db.Store {
 	cfg := db.Config{
 		URL:    dbtest.Template(t, "exportd", func(url string) error { return db.Migrate(context.Background(), url) }),
 		Worker: "w-" + t.Name(), Lease: time.Minute, MaxAttempts: 3, RepublishAfter: time.Minute, Parking: true,
-		Bucket: "bucket", Function: "export_rows", Log: slog.New(slog.DiscardHandler), Pool: 8,
+		BasePath: "b", Bucket: "bucket", Function: "export_rows", Log: slog.New(slog.DiscardHandler), Pool: 8,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -146,11 +146,36 @@ func TestAJobGoesFromSubmissionToCompleted(t *testing.T) {
 	if j.Status != export.Completed || j.Done != 3 || j.FilesReused != 1 || j.FilesGenerated != 2 || j.RowCount != 9 || j.ByteCount != 90 || j.CompletedAt == nil {
 		t.Fatalf("job %+v", j)
 	}
-	cached, err := s.CachedFile(ctx, export.ObjectKey("b", "K", refs[0].Date, export.None))
-	must(t, err)
-	if cached == nil || cached.Rows != 3 {
-		t.Fatalf("cached %+v", cached)
+}
+
+func TestAClaimTellsOfTheFileThatIsRecordedUnderItsObjectKey(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, few := range []int{4, 0} {
+		s.Few(few)
+		for _, c := range []export.Compression{export.None, export.Gzip, export.Zstd} {
+			_, refs := submit(t, s, submission(1, func(r *export.SubmitRequest) { r.Compression = c }))
+			mine := claim(t, s, refs[0])
+			f := file(mine)
+			f.ObjectKey = mine.ObjectKey
+			if want := export.ObjectKey("b", "K", refs[0].Date, c); f.ObjectKey != want || mine.Recorded != nil && few > 0 {
+				t.Fatalf("%+v, want the key %s, and nothing recorded of other compressions", mine, want)
+			}
+			must(t, s.Done(t.Context(), mine, f, false))
+			if got := recorded(t, s, refs[0], c); got == nil || got.ObjectKey != f.ObjectKey || got.Facts != f.Facts || got.ETag != f.ETag || got.ClaimID != mine.ID || !got.ClaimStartedAt.Equal(mine.StartedAt) {
+				t.Errorf("recorded %+v, want %+v", got, f)
+			}
+		}
 	}
+}
+
+// recorded is what the claim of another job's chunk of the same key and date is told.
+func recorded(t *testing.T, s *db.Store, of export.Ref, c export.Compression) *export.File {
+	t.Helper()
+	_, refs := submit(t, s, submission(0, func(r *export.SubmitRequest) {
+		r.Compression, r.Items = c, []export.Item{{Key: of.Key, Dates: []export.Date{of.Date}}}
+	}))
+	return claim(t, s, refs[0]).Recorded
 }
 
 func TestAFailureWaitsAndThenIsOwedAgain(t *testing.T) {

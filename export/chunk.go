@@ -73,6 +73,8 @@ type Claim struct {
 	Attempt   int       // 1 for the first; counted at the claim
 	StartedAt time.Time // database clock
 	Job       ClaimJob
+	ObjectKey string // of the chunk's file
+	Recorded  *File  // the newest one known under that key; nil if there is none
 	// Previous is what the claim that this one took over had announced; nil if it had announced nothing.
 	Previous *Announced
 }
