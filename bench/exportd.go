@@ -123,7 +123,7 @@ func (in *installation) post(ctx context.Context, body []byte) (jobID string, be
 func (in *installation) ended(ctx context.Context, jobID string) (time.Time, error) {
 	var status string
 	var at *time.Time
-	err := stack.Poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err := stack.Poll(ctx, 100*time.Millisecond, func() (bool, error) { // seldom: it counts as exportd's own work
 		err := in.b.conn.QueryRow(ctx, `select status, completed_at from job where job_id = $1`, jobID).Scan(&status, &at)
 		return at != nil, err
 	})
