@@ -33,6 +33,8 @@ type store interface {
 	// Chunks lists chunks of a job by chunk key.
 	Chunks(ctx context.Context, tenant, jobID string, f export.ChunkFilter, after string, limit int) (chunks []export.ChunkView, more bool, err error)
 	Chunk(ctx context.Context, tenant, jobID, chunkKey string) (export.ChunkView, []export.Attempt, error)
+	// Files lists the files of the chunks that are DONE by chunk key.
+	Files(ctx context.Context, tenant, jobID string, limit int) ([]export.ChunkFile, error)
 	// Redrivable lists up to limit jobs that Redrive would put chunks of back.
 	Redrivable(ctx context.Context, f export.RedriveFilter, limit int) ([]export.Redrivable, error)
 	Workers(ctx context.Context) ([]export.Worker, error)

@@ -47,17 +47,17 @@ type fileView struct {
 func (a *API) files(ctx context.Context, tenant, id string) ([]fileView, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.Timeouts.Query)
 	defer cancel()
-	chunks, _, err := a.Store.Chunks(ctx, tenant, id, export.ChunkFilter{Status: export.Done}, "", mostFiles)
+	files, err := a.Store.Files(ctx, tenant, id, mostFiles)
 	if err != nil {
 		return nil, err
 	}
-	files := make([]fileView, len(chunks))
-	for i, c := range chunks {
-		files[i] = fileView{
-			Key: c.Key, EffectiveDate: c.Date.String(), S3Path: a.objectPath(c.ObjectKey), RowCount: c.Rows, ByteCount: c.Bytes, Checksum: c.SHA256, Reused: c.Reused,
+	views := make([]fileView, len(files))
+	for i, f := range files {
+		views[i] = fileView{
+			Key: f.Key, EffectiveDate: f.Date.String(), S3Path: a.objectPath(f.ObjectKey), RowCount: f.Rows, ByteCount: f.Bytes, Checksum: f.SHA256, Reused: f.Reused,
 		}
 	}
-	return files, nil
+	return views, nil
 }
 
 // linkView is a link to a file.

@@ -103,7 +103,11 @@ func TestAJobShowsItsFilesWhenAsked(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	tag := w.do("GET", first+"?include=files", "").Header.Get("ETag")
+	if a := w.do("GET", first+"?include=files", "", "If-None-Match", tag); a.StatusCode != 304 || len(a.body) > 0 {
+		t.Errorf("unchanged: %d %s", a.StatusCode, a.body)
+	}
 	w.store.changeChunk(job(1), 1, done("exports/2025/02/16/ABC_20250216.csv"))
+	w.store.change(job(1), func(j *export.Job) { j.Pending, j.Done = 1, 1 })
 	a := w.do("GET", first+"?include=files", "", "If-None-Match", tag)
 	want := []any{map[string]any{
 		"key": "ABC", "effectiveDate": "20250216", "s3Path": "s3://bucket/exports/2025/02/16/ABC_20250216.csv", "rowCount": 2., "byteCount": 20., "checksum": "abc", "reused": false,

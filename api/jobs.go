@@ -116,16 +116,16 @@ func (a *API) job(ctx context.Context, in *jobInput) (*jobOutput, error) {
 		}
 	}
 	out.Body.JobView = a.jobView(job)
-	if in.Include == "files" {
+	out.ETag = weakETag(out.Body.JobView) // files only become more, and are counted in it
+	switch {
+	case matches(in.IfNoneMatch, out.ETag):
+		out.Status = http.StatusNotModified
+	case in.Include == "files":
 		files, err := a.files(ctx, requestOf(ctx).caller.sees(), job.ID)
 		if err != nil {
 			return nil, err
 		}
 		out.Body.DataContent = &files
-	}
-	out.ETag = weakETag(out.Body)
-	if matches(in.IfNoneMatch, out.ETag) {
-		out.Status = http.StatusNotModified
 	}
 	return out, nil
 }
@@ -141,7 +141,7 @@ func (a *API) findJob(ctx context.Context, escaped string) (export.Job, error) {
 	return a.Store.Job(ctx, requestOf(ctx).caller.sees(), id)
 }
 
-// weakETag is made of everything shown: the counts move while the job's row does not.
+// weakETag is made of the whole view: the counts move while the job's row does not.
 func weakETag(view any) string {
 	h := fnv.New64a()
 	_ = json.NewEncoder(h).Encode(view)

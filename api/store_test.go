@@ -170,6 +170,14 @@ func (m *memory) Chunks(ctx context.Context, tenant, id string, f export.ChunkFi
 	return chunks, false, nil
 }
 
+func (m *memory) Files(ctx context.Context, tenant, id string, limit int) (files []export.ChunkFile, err error) {
+	chunks, _, err := m.Chunks(ctx, tenant, id, export.ChunkFilter{Status: export.Done}, "", limit)
+	for _, c := range chunks {
+		files = append(files, export.ChunkFile{Key: c.Key, Date: c.Date, ObjectKey: c.ObjectKey, Facts: c.Facts, Reused: c.Reused})
+	}
+	return files, err
+}
+
 func (m *memory) Chunk(ctx context.Context, tenant, id, chunkKey string) (export.ChunkView, []export.Attempt, error) {
 	if _, err := m.Job(ctx, tenant, id); err != nil {
 		return export.ChunkView{}, nil, err

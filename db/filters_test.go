@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -127,5 +128,32 @@ func TestPagesOfJobsAreReadFromTheIndexOfTheirFilter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestTheFilesOfAJobAreThoseOfItsDoneChunks(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	id, refs := submit(t, s, submission(4))
+	for i, reused := range map[int]bool{0: false, 2: true, 3: false} {
+		c := claim(t, s, refs[i])
+		must(t, s.Done(t.Context(), c, file(c), reused))
+	}
+	if _, err := s.Files(t.Context(), "u", id, 10); !errors.Is(err, export.ErrNotFound) {
+		t.Errorf("another tenant: %v", err)
+	}
+	files, err := s.Files(t.Context(), "t", id, 10)
+	must(t, err)
+	var want []export.ChunkFile
+	for _, i := range []int{0, 2, 3} {
+		c, _, err := s.Chunk(t.Context(), "t", id, refs[i].ChunkKey())
+		must(t, err)
+		want = append(want, export.ChunkFile{Key: c.Key, Date: c.Date, ObjectKey: c.ObjectKey, Facts: facts, Reused: i == 2})
+	}
+	if diff := cmp.Diff(want, files); diff != "" {
+		t.Error(diff)
+	}
+	if files, err = s.Files(t.Context(), "", id, 2); err != nil || !cmp.Equal(want[:2], files) {
+		t.Errorf("two of them: %v %v", files, err)
 	}
 }

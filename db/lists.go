@@ -201,6 +201,30 @@ func (s *Store) Chunks(ctx context.Context, tenant, jobID string, f export.Chunk
 	return chunks[:min(len(chunks), limit)], len(chunks) > limit, nil
 }
 
+// Files lists the files of a job in the order of their chunk keys.
+func (s *Store) Files(ctx context.Context, tenant, jobID string, limit int) ([]export.ChunkFile, error) {
+	if err := s.visible(ctx, tenant, jobID); err != nil {
+		return nil, err
+	}
+	rows, err := s.pool.Query(ctx, fmt.Sprintf(`select key, effective_date, s3_object_key, row_count, byte_count, sha256, reused from job_chunk
+		where job_id = $1 and status = 'DONE' order by chunk_key limit %d`, limit), jobID)
+	if err != nil {
+		return nil, away(fmt.Errorf("list the files: %w", err))
+	}
+	var files []export.ChunkFile
+	var f export.ChunkFile
+	var date time.Time
+	_, err = pgx.ForEachRow(rows, []any{&f.Key, &date, &f.ObjectKey, &f.Rows, &f.Bytes, &f.SHA256, &f.Reused}, func() error {
+		f.Date = export.DateOf(date)
+		files = append(files, f)
+		return nil
+	})
+	if err != nil {
+		return nil, away(fmt.Errorf("list the files: %w", err))
+	}
+	return files, nil
+}
+
 // Chunk is one chunk with its attempts, oldest first. That of its current or successful claim is made from the chunk's row, all others were noted when
 // they ended. Attempts from before a re-drive are among them.
 func (s *Store) Chunk(ctx context.Context, tenant, jobID, chunkKey string) (v export.ChunkView, attempts []export.Attempt, err error) {

@@ -51,6 +51,15 @@ type ChunkView struct {
 	Error       string
 }
 
+// ChunkFile is the file of a chunk that is DONE. It never changes, nor is it ever none again.
+type ChunkFile struct {
+	Key       string
+	Date      Date
+	ObjectKey string
+	Facts
+	Reused bool
+}
+
 // Attempt is one claim of a chunk.
 type Attempt struct {
 	Number    int
