@@ -211,7 +211,8 @@ func (d *demo) serve(ctx context.Context) error {
 	d.say("  API        %s (description: %s/docs)", d.client.base, d.client.base)
 	d.say("  database   psql %q", d.databaseURL)
 	d.say("  files      %s", d.files)
-	d.say("try         curl -X POST %s/jobs -H 'Content-Type: application/json' -d '{\"items\":[{\"key\":\"SFO\",\"effectiveDates\":[\"20010214\"]}]}'", d.client.base)
+	d.say("try         EXPORTD_URL=%s exportd submit --key SFO --dates 20010201..20010228 --watch", d.client.base)
+	d.say("or          curl -X POST %s/jobs -H 'Content-Type: application/json' -d '{\"items\":[{\"key\":\"SFO\",\"effectiveDates\":[\"20010214\"]}]}'", d.client.base)
 	select {
 	case <-ctx.Done():
 		return nil
