@@ -53,9 +53,11 @@ func (c *downloadCommand) run(ctx context.Context, p *process) error {
 		return err
 	}
 	defer into.Close()
+	api, store := c.client(), newFileClient(c.Parallel)
+	api.Transport = store.Transport // which keeps a connection for each file at a time
 	d := &download{
 		process: p, json: c.JSON, jobID: job.JobID, started: time.Now(),
-		fetcher: fetcher{api: c.client(), jobID: job.JobID, into: into, http: newFileClient(c.Parallel), pause: firstPause},
+		fetcher: fetcher{api: api, jobID: job.JobID, into: into, http: store, pause: firstPause},
 	}
 	err = d.all(ctx, chunks, c.Parallel)
 	if n := job.Total - job.Done; n > 0 && c.Key == "" {

@@ -129,10 +129,11 @@ func (c *parkedCommand) list(ctx context.Context, p *process) error {
 	if looked >= mostLookedAt {
 		fmt.Fprintf(p.stderr, "exportd: only the newest %d jobs with dead letters were looked at; narrow it down with --since, --from and --to\n", looked)
 	}
-	return printList(p, c.JSON, letters, deadLetter.raw, len(letters) >= c.Limit, parkedHeader, rows)
+	shown := min(len(letters), c.Limit)
+	return printList(p, c.JSON, letters[:shown], deadLetter.raw, len(letters) > shown, parkedHeader, rows[:shown])
 }
 
-// collect asks the jobs that may have dead letters, for no list has them all.
+// collect asks the jobs that may have dead letters, for no list has them all. It finds one more than are shown, if there is one.
 func (c *parkedCommand) collect(ctx context.Context) (letters []deadLetter, looked int, err error) {
 	for _, status := range []string{"FAILED", "IN_PROGRESS", "CANCELLING", "CANCELLED"} {
 		for cursor := ""; ; {
@@ -147,7 +148,7 @@ func (c *parkedCommand) collect(ctx context.Context) (letters []deadLetter, look
 				if looked++; looked > mostLookedAt {
 					return letters, mostLookedAt, nil
 				}
-				if letters, err = c.collectOf(ctx, j, letters); err != nil || len(letters) >= c.Limit {
+				if letters, err = c.collectOf(ctx, j, letters); err != nil || len(letters) > c.Limit {
 					return letters, looked, err
 				}
 			}
@@ -168,7 +169,7 @@ func (c *parkedCommand) collectOf(ctx context.Context, j client.Job, letters []d
 		return letters, nil
 	}
 	for _, ch := range chunks {
-		if len(letters) < c.Limit && (c.ErrorCode == "" || ch.ErrorCode == c.ErrorCode) {
+		if len(letters) <= c.Limit && (c.ErrorCode == "" || ch.ErrorCode == c.ErrorCode) {
 			letters = append(letters, deadLetter{j.JobID, ch})
 		}
 	}
@@ -200,17 +201,18 @@ func compact(body []byte) client.Raw {
 }
 
 func (c *parkedCommand) browse(ctx context.Context, p *process) error {
-	found, err := broker.Browse(ctx, c.Login.config(slog.New(slog.DiscardHandler)), c.Login.Parking, c.Limit)
+	found, err := broker.Browse(ctx, c.Login.config(slog.New(slog.DiscardHandler)), c.Login.Parking, c.Limit+1)
 	if err != nil {
 		return c.brokerEnd(ctx, p, err)
 	}
-	notices, rows := make([]notice, len(found)), make([][]string, len(found))
-	for i, m := range found {
+	shown := min(len(found), c.Limit)
+	notices, rows := make([]notice, shown), make([][]string, shown)
+	for i, m := range found[:shown] {
 		n := readNotice(m)
 		notices[i] = n
 		rows[i] = []string{n.JobID, n.ChunkKey, strconv.Itoa(n.Attempts), p.timeText(n.FailedAt), n.ErrorCode, n.Error}
 	}
-	return printList(p, c.JSON, notices, func(n notice) client.Raw { return n.raw }, len(found) >= c.Limit, parkedHeader, rows)
+	return printList(p, c.JSON, notices, func(n notice) client.Raw { return n.raw }, len(found) > shown, parkedHeader, rows)
 }
 
 func (c *parkedCommand) brokerEnd(ctx context.Context, p *process, err error) error {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // progress is one line of a terminal that tells how far something has come, drawn anew several times a second and erased at its end.
@@ -119,9 +118,9 @@ func (d drawing) line(s state, perSecond float64, width int) string {
 		}
 	}
 	parts = append(parts, s.notes...)
-	text, used := "", utf8.RuneCountInString(s.label)+1+narrowestBar
+	text, used := "", columns(s.label)+1+narrowestBar
 	for _, part := range parts {
-		n := 2 + utf8.RuneCountInString(part)
+		n := 2 + columns(part)
 		if used+n > width {
 			break
 		}

@@ -55,3 +55,31 @@ func TestMeterForgetsWhatIsLongAgo(t *testing.T) {
 		t.Errorf("begun anew, and yet %g", m.rate())
 	}
 }
+
+func TestTextIsCutToItsColumns(t *testing.T) {
+	for _, s := range []string{"", "a", "abc", "日本語日本", "a日b", "e\u0301e\u0301e\u0301", strings.Repeat("x", 50)} {
+		for n := range 12 {
+			if got := cut(s, n); columns(got) > n || columns(s) <= n && got != s || n > 0 && s != "" && got == "" {
+				t.Errorf("%q cut to %d columns is %q", s, n, got)
+			}
+		}
+	}
+}
+
+func TestTextOfOthersMovesNoCursor(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain ☃": "plain ☃", "a\tb\r\nc": "a b  c", "\x1b[31mred\x07": "\uFFFD[31mred\uFFFD", "\u202Eabc": "\uFFFDabc", "\x00\xff\u009b1m": "\uFFFD\uFFFD\uFFFD1m",
+	} {
+		if got := printable(s); got != want {
+			t.Errorf("%q is shown as %q, want %q", s, got, want)
+		}
+	}
+}
+
+func TestSizesAreShownToThreeDigits(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 12345: "12.3 kB", 999_400: "999 kB", 999_999: "1 MB", 5_430_000_000: "5.43 GB", 1 << 62: "4.61 EB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}

@@ -54,15 +54,41 @@ func printable(s string) string {
 	}, s)
 }
 
-// cut shortens s to n characters.
+// columns is how many columns of a terminal s takes.
+func columns(s string) (n int) {
+	for _, r := range s {
+		n += columnsOf(r)
+	}
+	return n
+}
+
+// columnsOf knows the wide blocks of Unicode (UAX #11) roughly: a terminal and its font know them no better.
+func columnsOf(r rune) int {
+	switch {
+	case unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	case r >= 0x1100 && r <= 0x115F, r >= 0x2E80 && r <= 0xA4CF, r >= 0xAC00 && r <= 0xD7A3, r >= 0xF900 && r <= 0xFAFF, r >= 0xFE30 && r <= 0xFE6F,
+		r >= 0xFF00 && r <= 0xFF60, r >= 0xFFE0 && r <= 0xFFE6, r >= 0x1F300 && r <= 0x1FAFF, r >= 0x20000 && r <= 0x3FFFD:
+		return 2
+	}
+	return 1
+}
+
+// cut shortens s to n columns.
 func cut(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
+	if columns(s) <= n {
 		return s
 	}
 	if n < 1 {
 		return ""
 	}
-	return string([]rune(s)[:n-1]) + "…"
+	left := n - 1
+	for i, r := range s {
+		if left -= columnsOf(r); left < 0 {
+			return s[:i] + "…"
+		}
+	}
+	return s
 }
 
 const (
@@ -102,7 +128,7 @@ func (p *process) printTable(header []string, rows [][]string) error {
 	for _, row := range append([][]string{header}, rows...) {
 		for i, cell := range row {
 			row[i] = printable(cell)
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+			widths[i] = max(widths[i], columns(row[i]))
 		}
 	}
 	room, coloured := width(p.stdout), p.coloured(p.stdout)
@@ -110,8 +136,8 @@ func (p *process) printTable(header []string, rows [][]string) error {
 		left := room
 		for i, cell := range cells {
 			text := cut(cell, left)
-			pad := max(0, min(widths[i]+2, left)-utf8.RuneCountInString(text))
-			left -= utf8.RuneCountInString(text) + pad
+			pad := max(0, min(widths[i]+2, left)-columns(text))
+			left -= columns(text) + pad
 			if c := colour(cell); coloured && c != 0 {
 				text = paint(c, text)
 			}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -77,14 +78,9 @@ func (c Client) exchange(ctx context.Context, method, path string, query url.Val
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := c.request(ctx, method, path, query, body)
+	resp, err := c.send(ctx, method, path, query, header, body)
 	if err != nil {
 		return nil, nil, err
-	}
-	maps.Copy(req.Header, header)
-	resp, err := c.http().Do(req)
-	if err != nil {
-		return nil, nil, unreachable(err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -98,6 +94,33 @@ func (c Client) exchange(ctx context.Context, method, path string, query url.Val
 		return nil, nil, c.stranger()
 	}
 	return bytes.TrimSpace(text), resp.Header, nil
+}
+
+// send waits when the API asks for it, for as long as ctx allows.
+func (c Client) send(ctx context.Context, method, path string, query url.Values, header http.Header, body any) (*http.Response, error) {
+	for {
+		req, err := c.request(ctx, method, path, query, body)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(req.Header, header)
+		resp, err := c.http().Do(req)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+		deadline, _ := ctx.Deadline()
+		wait := time.Duration(max(1, seconds)) * time.Second
+		if resp.StatusCode != http.StatusTooManyRequests || err != nil || time.Until(deadline) < wait {
+			return resp, nil
+		}
+		resp.Body.Close()
+		select {
+		case <-ctx.Done():
+			return nil, unreachable(ctx.Err())
+		case <-time.After(wait):
+		}
+	}
 }
 
 // unreachable leaves out what net/http repeats of the request.

@@ -231,3 +231,25 @@ func TestWatchOnOutlastsAnAPIThatWentAwayAfterItAnswered(t *testing.T) {
 		t.Errorf("%+v, %v", last, err)
 	}
 }
+
+func TestCallsWaitWhenTheAPIAsksForIt(t *testing.T) {
+	t.Parallel()
+	s := &server{job: func(n int, w http.ResponseWriter) {
+		if n == 0 {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "slow down", http.StatusTooManyRequests)
+			return
+		}
+		io.WriteString(w, view("COMPLETED", 9))
+	}}
+	if job, err := start(t, s).Job(t.Context(), "J1"); err != nil || job.Done != 9 {
+		t.Errorf("%+v, %v", job, err)
+	}
+	s.job = func(_ int, w http.ResponseWriter) {
+		w.Header().Set("Retry-After", "3600")
+		http.Error(w, "slow down", http.StatusTooManyRequests)
+	}
+	if _, err := start(t, s).Job(t.Context(), "J1"); !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("an hour of it: %v", err)
+	}
+}

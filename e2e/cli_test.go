@@ -296,6 +296,14 @@ func TestDeadLettersAreFoundRedrivenAndDrained(t *testing.T) {
 			return strings.Contains(out, c.says)
 		})
 	}
+	asked := w.terminal(nil, "redrive", "--status", "failed")
+	w.eventually("a question", func() bool { return strings.Contains(asked.text(), "Put back 2 chunks of 1 jobs? [y/N]") })
+	if _, err := asked.keys.WriteString("\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code, shown := asked.end(); code != 1 || !strings.Contains(shown, "nothing was put back") {
+		t.Errorf("code %d, shown %q", code, shown)
+	}
 	w.exec(`create or replace function export_rows(key text, effective_date date) returns table (n bigint, name text, note text, amount numeric, day date, at timestamptz,
 		ratio float8, span interval, raw bytea) language sql stable as $$ select 1::bigint, key, null::text, null::numeric, effective_date,
 		null::timestamptz, null::float8, null::interval, null::bytea $$`)
