@@ -1,10 +1,10 @@
 package console
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -24,25 +24,46 @@ type cause struct {
 
 func (c cause) Count() int { return c.Dead + c.Tried }
 
-// varying is what is left out of a message: quoted text, identifiers in hex, numbers.
-var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}\b|\b0x[0-9a-fA-F]+\b|\d+(?:[.:,-]\d+)*`)
-
-var sqlState = regexp.MustCompile(`\(SQLSTATE \w{5}\)`)
-
-// normalised is the message with an ellipsis for what differs, the chunk's own key and date above all. A SQLSTATE stays.
+// normalised is the message with an ellipsis for what differs from chunk to chunk: its key, quoted text, words with a digit. A SQLSTATE stays.
 func normalised(f export.FailedChunk) string {
-	s := strings.ReplaceAll(strings.ReplaceAll(f.Error, f.Date.ISO(), "…"), f.Date.String(), "…")
+	text := f.Error
 	if len(f.Key) > 1 {
-		s = strings.ReplaceAll(s, f.Key, "…")
+		text = strings.ReplaceAll(text, f.Key, "…")
 	}
-	var b strings.Builder
-	at := 0
-	for _, keep := range sqlState.FindAllStringIndex(s, -1) {
-		b.WriteString(varying.ReplaceAllString(s[at:keep[0]], "…") + s[keep[0]:keep[1]])
-		at = keep[1]
+	b := make([]byte, 0, len(text)+8)
+	const ellipsis = "…"
+	for i := 0; i < len(text); {
+		c, end := text[i], i
+		digits := false
+		for ; end < len(text) && inWord(text[end]); end++ {
+			digits = digits || '0' <= text[end] && text[end] <= '9'
+		}
+		quoted := 0
+		if c == '"' || c == '\'' && (i == 0 || !inWord(text[i-1])) {
+			quoted = strings.IndexByte(text[i+1:], c) + 1
+		}
+		switch {
+		case digits && !bytes.HasSuffix(b, []byte("SQLSTATE ")):
+			b, i = append(b, ellipsis...), end
+		case end > i:
+			b, i = append(b, text[i:end]...), end
+		case quoted > 0:
+			b, i = append(b, ellipsis...), i+quoted+1
+		case c <= ' ': // of several in a row one stays
+			if len(b) > 0 && b[len(b)-1] != ' ' {
+				b = append(b, ' ')
+			}
+			i++
+		default:
+			b, i = append(b, c), i+1
+		}
 	}
-	b.WriteString(varying.ReplaceAllString(s[at:], "…"))
-	return strings.Join(strings.Fields(b.String()), " ")
+	return strings.TrimRight(string(b), " ")
+}
+
+// inWord says whether a byte is of a word: a number, a date, an identifier, a path, or anything that is not ASCII.
+func inWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '-' <= c && c <= '9' || c == '_' || c >= 0x80 // '-', '.', '/' and the digits are neighbours
 }
 
 // causeID names a cause in an address.

@@ -70,8 +70,7 @@ func clock(v any) string       { return formatted(v, "15:04:05") }
 func machineTime(v any) string { return formatted(v, time.RFC3339Nano) }
 
 // day is an effective date as the API writes it, with hyphens.
-func day(d any) string {
-	s := fmt.Sprint(d)
+func day(s string) string {
 	if len(s) != 8 {
 		return s
 	}

@@ -18,8 +18,15 @@ type jobData struct {
 
 	Grid   grid
 	Causes []cause
+	Looked int // chunks in trouble whose errors were grouped
 	Chunks chunksData
 }
+
+// Troubled are the chunks that have an error to show.
+func (d jobData) Troubled() int { return d.Job.Failed + d.Job.Retrying }
+
+// Further says whether not all of them were looked at. A job at work may have moved on meanwhile.
+func (d jobData) Further() bool { return d.Looked > 0 && d.Looked < d.Troubled() && d.Job.Ended() }
 
 // CanCancel and CanRedrive say which orders make sense now; the API has the last word.
 func (d jobData) CanCancel() bool  { return !d.Job.Ended() && d.Job.Status != "CANCELLING" }
@@ -63,7 +70,7 @@ func (v *visit) job() error {
 		if err != nil {
 			return err
 		}
-		d.Causes = causesOf(failures)
+		d.Causes, d.Looked = causesOf(failures), len(failures)
 	}
 	if v.wants("chunks") {
 		if d.Chunks, err = v.chunks(job.JobID); err != nil {

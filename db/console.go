@@ -18,7 +18,7 @@ const (
 	mostCounted  = 60_000 // chunks looked at for the activity
 	mostOpen     = 2_000  // jobs
 	mostEnded    = 5_000
-	errorPreview = 300 // characters
+	errorPreview = 200 // characters
 )
 
 // Cells are the chunks of a job by chunk key, at most 10 000.

@@ -115,15 +115,16 @@
     box.textContent = "";
     box.dataset.width = box.clientWidth;
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const data = ["times", "done", "failed"].map((name) => JSON.parse(box.dataset[name]));
+    const data = ["times", "done", "failed"].map((name) => JSON.parse(box.dataset[name]).map((n) => n || null)); // no bar for nothing
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "11px system-ui" };
     const bars = uPlot.paths.bars({ size: [0.7, 14], radius: 0.15 });
-    const series = (label, name) => ({ label, stroke: colour(name), fill: colour(name), paths: bars, points: { show: false } });
+    const thousands = (n) => n == null ? "" : String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+    const series = (label, name) => ({ label, value: (u, n) => thousands(n), stroke: colour(name), fill: colour(name), paths: bars, points: { show: false } });
     new uPlot({
       width: box.clientWidth - 20, height: 190, tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"), cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (u, min, max) => [0, Math.max(4, max * 1.1)] } },
-      axes: [{ ...axis, values: "{HH}:{mm}", space: 60 }, { ...axis, size: 52, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7] }],
-      series: [{ label: "Minute", value: "{HH}:{mm}" }, series("Done", "--done"), series("Dead letters", "--dlq")],
+      axes: [{ ...axis, values: "{HH}:{mm}", space: 60 }, { ...axis, size: 52, values: (u, all) => all.map(thousands), incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7] }],
+      series: [{ label: "Minute", value: (u, t) => t == null ? "" : new Date(t * 1000).toISOString().slice(11, 16) }, series("Done", "--done"), series("Dead letters", "--dlq")],
     }, data, box);
   }
   const redraw = () => { const box = $("chart"); if (box) { box.dataset.width = ""; draw(); } };
