@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short verify bench chaos up down
+.PHONY: help demo test test-short verify bench chaos screenshots up down
 
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
@@ -28,6 +28,15 @@ bench: ## speed of the parts (ARGS="-bench=Name -count=6"), then of the whole be
 	.ci/setup services
 	go test -run '^$$' -bench . -benchmem -timeout 30m $(ARGS) ./...
 	go run -C bench . $(WHOLE)
+
+SHOTS = $(addsuffix .png,overview-wide-light overview-wide-dark job-running-wide-light job-running-phone-dark job-300-wide-light job-10000-wide-dark \
+	dead-letters-wide-light chunk-wide-light jobs-phone-light)
+
+screenshots: ## every page of the console, light and dark, wide and phone, into docs/screenshots/all; those of docs/console.md anew
+	.ci/setup services
+	mkdir -p docs/screenshots/all
+	EXPORTD_TEST_REQUIRE=chromium EXPORTD_SCREENSHOTS=$(CURDIR)/docs/screenshots/all go test -count=1 -run TestScreenshots -timeout 15m ./e2e
+	cd docs/screenshots/all && cp $(SHOTS) ..
 
 up: .env ## the whole system in containers; the API on http://127.0.0.1:8080
 	COMMIT=$$(git rev-parse HEAD 2>/dev/null) $(COMPOSE) up --build -d

@@ -208,6 +208,7 @@ func (d *demo) startChild(name, command string) (*child, error) {
 func (d *demo) serve(ctx context.Context) error {
 	d.say("")
 	d.say("still running, until Ctrl-C:")
+	d.say("  console    %s/console", d.client.base)
 	d.say("  API        %s (description: %s/docs)", d.client.base, d.client.base)
 	d.say("  database   psql %q", d.databaseURL)
 	d.say("  files      %s", d.files)
