@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,46 +36,42 @@ func jobsWhere(f export.JobFilter) *where {
 	if f.Status != "" {
 		w.and("j.status = $%d", f.Status)
 	}
+	between(w, f)
+	return w
+}
+
+func between(w *where, f export.JobFilter) {
 	if !f.From.IsZero() {
 		w.and("j.created_at >= $%d", f.From)
 	}
 	if !f.To.IsZero() {
 		w.and("j.created_at < $%d", f.To)
 	}
-	return w
 }
 
-// jobsPage are the bounds and the order of a page of jobs. Both go by all columns of one index, that of what is asked for, so that none but this serves: a
-// planner who reads "tenant = $1" may think the index of all jobs as good, and walk through those of everybody else.
-func jobsPage(f export.JobFilter, after *export.Place) (w *where, order string) {
-	w = &where{}
-	arg := func(v any) string {
-		w.args = append(w.args, v)
-		return "$" + strconv.Itoa(len(w.args))
-	}
-	columns, values := "", ""
-	if f.Tenant != "" {
-		columns, values = "j.tenant, ", arg(f.Tenant)+", "
-	}
-	if f.Status != "" {
-		columns, values = columns+"j.status, ", values+arg(f.Status)+", "
-	}
-	if columns != "" || !f.From.IsZero() {
-		from := "'-infinity'::timestamptz"
-		if !f.From.IsZero() {
-			from = arg(f.From)
-		}
-		w.conditions = append(w.conditions, fmt.Sprintf("(%sj.created_at) >= (%s%s)", columns, values, from))
-	}
+// jobsPage are the conditions of a page of jobs, what is the same in all of them, and the order. That begins with what is the same, which is compared with an array
+// of one, so that only the index that begins so serves: a planner who reads "tenant = $1" may think the index of all jobs as good, and walk through everybody's.
+func jobsPage(f export.JobFilter, after *export.Place) (w *where, same, order string) {
+	w, same, order = &where{}, "null", "order by j.created_at desc, j.job_id desc"
+	value := ""
 	switch {
-	case after != nil && (f.To.IsZero() || after.CreatedAt.Before(f.To)):
-		w.conditions = append(w.conditions, fmt.Sprintf("(%sj.created_at, j.job_id) < (%s%s, %s)", columns, values, arg(after.CreatedAt), arg(after.JobID)))
-	case !f.To.IsZero():
-		w.conditions = append(w.conditions, fmt.Sprintf("(%sj.created_at) < (%s%s)", columns, values, arg(f.To)))
-	case columns != "":
-		w.conditions = append(w.conditions, fmt.Sprintf("(%sj.created_at) <= (%s'infinity'::timestamptz)", columns, values))
+	case f.Tenant != "" && f.Status != "":
+		same, value = "j.tenant || ' ' || j.status", f.Tenant+" "+string(f.Status)
+	case f.Tenant != "":
+		same, value = "j.tenant", f.Tenant
+	case f.Status != "":
+		same, value = "j.status", string(f.Status)
 	}
-	return w, strings.ReplaceAll(columns, ",", " desc,") + "j.created_at desc, j.job_id desc"
+	if value != "" {
+		w.and("("+same+") = any($%d::text[])", []string{value})
+		order = "order by j.same desc, j.created_at desc, j.job_id desc"
+	}
+	between(w, f)
+	if after != nil {
+		w.args = append(w.args, after.CreatedAt, after.JobID)
+		w.conditions = append(w.conditions, fmt.Sprintf("(j.created_at, j.job_id) < ($%d, $%d)", len(w.args)-1, len(w.args)))
+	}
+	return w, same, order
 }
 
 // mostLooks is how many jobs one page of a list looks through for a key. Each look is one probe of the chunks' primary key, so that no index on the
@@ -123,17 +118,17 @@ const byIndex = `select set_config(name, 'off', true) from unnest(array['enable_
 
 // jobsSQL reads one job more than the page has.
 func jobsSQL(f export.JobFilter, after *export.Place, limit, mostLooks int) (sql string, args []any) {
-	w, order := jobsPage(f, after)
+	w, same, order := jobsPage(f, after)
+	look := fmt.Sprintf(`select * from (select j.*, %s as same, true as hit, false as farthest from job j where %s) j %s limit %d`, same, w, order, limit+1)
 	args = w.args
-	look := fmt.Sprintf(`select j.*, true as hit, false as farthest from job j where %s order by %s limit %d`, w, order, limit+1)
 	if f.Key != "" {
 		// The farthest job looked at comes along, hit or not: the place where a short page goes on must be of the same snapshot.
 		args = append(args, f.Key)
 		look = fmt.Sprintf(`select * from (
-				select j.*, %s as hit, row_number() over (order by %[4]s) = %[2]d as farthest from (select * from job j where %[3]s order by %[4]s limit %[2]d) j
-			) j where hit or farthest order by %[4]s limit %[5]d`, hasChunk(len(args)), mostLooks, w, order, limit+1)
+				select j.*, %s as hit, row_number() over (%[5]s) = %[2]d as farthest from (select * from (select j.*, %[3]s as same from job j where %[4]s) j %[5]s limit %[2]d) j
+			) j where hit or farthest %[5]s limit %[6]d`, hasChunk(len(args)), mostLooks, same, w, order, limit+1)
 	}
-	return `select ` + jobColumns + `, j.hit, j.farthest from (` + look + `) j cross join lateral (` + countsSQL + `) c order by ` + order, args
+	return `select ` + jobColumns + `, j.hit, j.farthest from (` + look + `) j cross join lateral (` + countsSQL + `) c ` + order, args
 }
 
 // hasChunk asks whether job j has a chunk of the key in argument n. The bounds make it a probe of the primary key (';' follows ':' in "C"), and the offset
