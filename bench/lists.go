@@ -190,7 +190,6 @@ func (b *bench) measureLists(ctx context.Context) ([]timing, error) {
 		if err := l.cold(ctx, c, &l.timings[i]); err != nil {
 			return nil, fmt.Errorf("%s, cold: %w", c.name, err)
 		}
-		fmt.Println(l.timings[i])
 	}
 	return l.timings, nil
 }

@@ -41,13 +41,16 @@ func calls() []call {
 	var list []call
 	for _, query := range []string{
 		"", "limit=200", "status=SUBMITTED", "status=IN_PROGRESS", "status=CANCELLING", "status=COMPLETED", "status=FAILED", "status=CANCELLED",
-		"tenant=t0", "tenant=few", "tenant=t0&status=FAILED", "tenant=t3&status=FAILED", "tenant=few&status=COMPLETED&limit=10", "tenant=nobody",
+		"tenant=t0", "tenant=few", "tenant=t1&status=FAILED&limit=10", "tenant=t3&status=FAILED", "tenant=few&status=COMPLETED&limit=10", "tenant=nobody",
 		window, window + "&status=SUBMITTED", window + "&tenant=t0", window + "&tenant=t0&status=SUBMITTED", "to=2020-01-01", "from=2020-01-01", "from=2020-01-01&status=FAILED",
-		"key=EVERY", "key=EVERY&status=FAILED", "key=EVERY&tenant=few", "key=EVERY&tenant=t0&status=FAILED", "key=EVERY&limit=200",
-		"key=K7", "key=RARE", "key=NONE", "key=NONE&status=FAILED", "key=NONE&tenant=t0", window + "&key=EVERY", window + "&key=NONE", window + "&key=EVERY&tenant=t0&status=SUBMITTED",
+		"key=EVERY", "key=EVERY&status=FAILED", "key=EVERY&tenant=few", "key=EVERY&tenant=t1&status=FAILED&limit=10", "key=EVERY&limit=200",
+		window + "&key=EVERY", window + "&key=NONE", window + "&key=EVERY&tenant=t0&status=SUBMITTED",
 	} {
 		shown := strings.ReplaceAll(query, window, "from&to")
 		list = append(list, call{name: strings.TrimSuffix("GET /jobs?"+shown, "?"), path: at("/jobs?" + query)})
+	}
+	for _, query := range []string{"key=K7", "key=RARE", "key=NONE", "key=NONE&status=FAILED", "key=NONE&tenant=t0"} {
+		list = append(list, call{name: "GET /jobs?" + query + ": looks through 2000 jobs, or all of the small database", path: at("/jobs?" + query)})
 	}
 	return append(list,
 		call{name: "GET /jobs, page 100", path: at("/jobs?"), page: 100},

@@ -176,8 +176,7 @@ func (t timing) misses() string {
 
 func (t timing) String() string {
 	small, full := t.medians()
-	return fmt.Sprintf("%-70s small %6.2f  full %6.2f ms  × %5.2f  p99 %6.2f  cold %6.1f %6.1f  bytes %7d %7d  %s", t.name, small, full, full/small, t.p99(),
-		milliseconds(t.coldSmall)[0], milliseconds(t.coldFull)[0], t.bytes[0], t.bytes[1], t.misses())
+	return fmt.Sprintf("%-70s small %6.2f  full %6.2f ms  × %5.2f  99%% %6.2f ms  bytes %7d %7d  %s", t.name, small, full, full/small, t.p99(), t.bytes[0], t.bytes[1], t.misses())
 }
 
 // listsReport is the table, in Markdown.

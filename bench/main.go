@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 		return runChild(ctx)
 	}
 	o := options{}
-	whole := flag.Bool("full", false, "full sizes and five rounds: about a quarter of an hour; otherwise small sizes and three rounds, about three minutes")
+	whole := flag.Bool("full", false, "full sizes and five rounds: about twenty minutes; otherwise small sizes and three rounds, about six")
 	only := flag.String("only", "", "run the workloads whose name matches this expression")
 	variants := flag.String("variants", "", "run the variants whose name matches this expression")
 	flag.StringVar(&o.root, "root", "..", "the checkout of exportd")
