@@ -74,7 +74,9 @@ func TestWatchSeesEachChangeOnceAndEndsWithTheJob(t *testing.T) {
 			event(w, "1-IN_PROGRESS", "IN_PROGRESS", 3)
 			io.WriteString(w, ": alive\n\n")
 			event(w, "1-IN_PROGRESS", "IN_PROGRESS", 3)
-			event(w, "1-COMPLETED", "COMPLETED", 9)
+			// one event may come on several lines
+			fmt.Fprint(w, "id: 1-COMPLETED\ndata: {\"jobId\":\"J1\",\"status\":\"COMPLETED\",\ndata: \"total\":9,\"done\":9}\n\n")
+			w.(http.Flusher).Flush()
 			<-r.Context().Done() // the watcher leaves
 		},
 	}
@@ -145,6 +147,27 @@ func TestWatchLeavesAStreamThatSaysNothing(t *testing.T) {
 	seen, err := watch(t, c)
 	if want := "[IN_PROGRESS 0 IN_PROGRESS 1 COMPLETED 9]"; err != nil || fmt.Sprint(seen) != want {
 		t.Errorf("saw %v, %v; want %s", seen, err, want)
+	}
+}
+
+func TestWatchStaysWithAStreamThatGivesSignsOfLife(t *testing.T) {
+	t.Parallel()
+	s := &server{
+		job: func(_ int, w http.ResponseWriter) { io.WriteString(w, view("IN_PROGRESS", 0)) },
+		events: func(n int, w http.ResponseWriter, r *http.Request) {
+			for range 15 {
+				io.WriteString(w, ": alive\n\n")
+				w.(http.Flusher).Flush()
+				time.Sleep(100 * time.Millisecond)
+			}
+			event(w, "1-COMPLETED", "COMPLETED", 10+n)
+		},
+	}
+	c := start(t, s)
+	c.Quiet = time.Second
+	seen, err := watch(t, c)
+	if want := "[IN_PROGRESS 0 COMPLETED 10]"; err != nil || fmt.Sprint(seen) != want {
+		t.Errorf("saw %v, %v; want %s: the first stream", seen, err, want)
 	}
 }
 
