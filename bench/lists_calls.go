@@ -35,7 +35,7 @@ func of(job func(*side) string, rest string) func(*side) string {
 }
 
 func calls() []call {
-	window := "from=" + time.Now().UTC().Add(-5*time.Hour).Format(time.RFC3339) + "&to=" + time.Now().UTC().Add(-2*time.Hour).Format(time.RFC3339)
+	window := "from=" + time.Now().UTC().Add(-3*time.Hour).Format(time.RFC3339) + "&to=" + time.Now().UTC().Add(-1*time.Hour).Format(time.RFC3339)
 	done, failed, open := func(s *side) string { return s.done }, func(s *side) string { return s.failed }, func(s *side) string { return s.open }
 	job, going := func(s *side) string { return s.job }, func(s *side) string { return s.going }
 	var list []call
