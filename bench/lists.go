@@ -25,7 +25,6 @@ type lists struct {
 	*bench
 	server      *pglocal.Server
 	small, full *side
-	timings     []timing
 }
 
 // side is one of the databases with the API on it.
@@ -178,20 +177,21 @@ func (b *bench) measureLists(ctx context.Context) ([]timing, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
 	}
+	var timings []timing
 	for _, c := range calls() {
 		t, err := l.warm(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		fmt.Println(t)
-		l.timings = append(l.timings, t)
+		timings = append(timings, t)
 	}
 	for i, c := range calls() {
-		if err := l.cold(ctx, c, &l.timings[i]); err != nil {
+		if err := l.cold(ctx, c, &timings[i]); err != nil {
 			return nil, fmt.Errorf("%s, cold: %w", c.name, err)
 		}
 	}
-	return l.timings, nil
+	return timings, nil
 }
 
 func (l *lists) start(ctx context.Context) (err error) {
