@@ -75,7 +75,7 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
 		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Wake: wake(relay), Check: finisher.Check,
-		Queues: queueDepths(c.Broker, p.log), Callbacks: c.Webhook.callbacks(), Console: browser(store, c.HTTP.tokens, c.Broker, p.log),
+		Queues: queueDepths(c.Broker, p.log), Callbacks: c.Webhook.callbacks(), Console: newConsole(store, c.HTTP.tokens, c.Broker, p.log),
 		Checks: checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
 		Tokens: c.HTTP.tokens, ThisHost: c.HTTP.anybody(), RateLimit: c.HTTP.RateLimit, Timeouts: api.Timeouts{Shutdown: c.Stop.requests()},
 		Metrics: tell.metrics.Registry, Trace: tell.trace, Log: p.log, Version: buildVersion().version,

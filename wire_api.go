@@ -84,8 +84,8 @@ func queueDepths(c brokerConfig, log *slog.Logger) func(context.Context) []expor
 	}
 }
 
-// browser makes the console.
-func browser(store *db.Store, tokens *api.Tokens, b brokerConfig, log *slog.Logger) func(http.Handler) http.Handler {
+// newConsole makes what api.Config.Console asks for.
+func newConsole(store *db.Store, tokens *api.Tokens, b brokerConfig, log *slog.Logger) func(http.Handler) http.Handler {
 	return func(api http.Handler) http.Handler {
 		return console.New(console.Config{API: api, Store: store, Identify: tokens.Identify, Parked: parkedNotice(b, log), Log: log, Version: buildVersion().version})
 	}

@@ -52,12 +52,12 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// pass has the API answer the visitor itself: what is a stream.
-func (v *visit) pass(path string) error {
+// pass has the API answer the visitor itself, about the job of the path: what is a stream.
+func (v *visit) pass(what string) error {
+	id := v.r.PathValue("job")
 	in := v.r.Clone(v.ctx())
-	escaped := (&url.URL{Path: path}).EscapedPath()
-	in.URL = &url.URL{Path: path, RawPath: escaped}
-	in.RequestURI = escaped
+	in.URL = &url.URL{Path: "/jobs/" + id + "/" + what, RawPath: "/jobs/" + url.PathEscape(id) + "/" + what}
+	in.RequestURI = in.URL.RawPath
 	in.Header.Del("Cookie")
 	if v.token != "" {
 		in.Header.Set("Authorization", "Bearer "+v.token)

@@ -109,8 +109,8 @@ func (v *visit) chunks(jobID string) (d chunksData, err error) {
 	return d, err
 }
 
-func (v *visit) events() error   { return v.pass("/jobs/" + v.r.PathValue("job") + "/events") }
-func (v *visit) manifest() error { return v.pass("/jobs/" + v.r.PathValue("job") + "/manifest") }
+func (v *visit) events() error   { return v.pass("events") }
+func (v *visit) manifest() error { return v.pass("manifest") }
 
 func (v *visit) file() error {
 	address, _, err := v.api.FileURL(v.ctx(), v.r.PathValue("job"), v.r.PathValue("chunk"))

@@ -6,9 +6,15 @@
   const asked = new Map();     // id of a part → when it was last asked for
   const now = () => Date.now();
 
-  function refresh(part) {
-    asked.set(part.id, now());
-    if (!busy(part)) htmx.trigger(part, "refresh");
+  const waiting = new Set();   // ids of parts that somebody is busy with
+
+  function refresh(id) {
+    const part = $(id);
+    asked.set(id, now());
+    if (!part || waiting.has(id)) return;
+    if (!busy(part)) { htmx.trigger(part, "refresh"); return; }
+    waiting.add(id);
+    setTimeout(() => { waiting.delete(id); refresh(id); }, 1000);
   }
 
   // busy: somebody is filling in a form of it, has ticked something, or selects text.
@@ -25,7 +31,7 @@
     for (const part of document.querySelectorAll(".live")) {
       const every = Number(part.dataset.every || 0) * 1000;
       if (!asked.has(part.id)) asked.set(part.id, now());
-      if (every && now() - asked.get(part.id) >= every) refresh(part);
+      if (every && now() - asked.get(part.id) >= every) refresh(part.id);
     }
   }, 500);
 
@@ -65,14 +71,14 @@
     const progress = () => {
       away(false);
       if (due) return;
-      due = setTimeout(() => { due = 0; refresh($("progress")); }, 400);
+      due = setTimeout(() => { due = 0; refresh("progress"); }, 400);
     };
     s.addEventListener("progress", progress);
     s.addEventListener("end", () => {
       unfollow();
       job.dataset.ended = "true";
       away(false);
-      for (const part of job.querySelectorAll(".live")) refresh(part);
+      for (const part of job.querySelectorAll(".live")) refresh(part.id);
     });
     s.onerror = () => {
       away(true);
