@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -45,6 +46,9 @@ func scanFailed(row pgx.CollectableRow) (f export.FailedChunk, err error) {
 	var date time.Time
 	err = row.Scan(&f.JobID, &f.Key, &date, &f.Tenant, &f.JobStatus, &f.Status, &f.Attempts, &f.FailedAt, &f.ErrorCode, &f.Error)
 	f.Date = export.DateOf(date)
+	if utf8.RuneCountInString(f.Error) == errorPreview {
+		f.Error += "…"
+	}
 	return f, err
 }
 

@@ -39,7 +39,7 @@ func TestTheConsoleSeesWhatItsTenantMay(t *testing.T) {
 	}
 	failures, err := s.Failures(t.Context(), "a", mine)
 	must(t, err)
-	if len(failures) != 2 || failures[0].Status != export.DeadLetter || failures[0].FailedAt == nil || failures[0].ErrorCode != "SQL_22012" || len(failures[0].Error) != 200 ||
+	if len(failures) != 2 || failures[0].Status != export.DeadLetter || failures[0].FailedAt == nil || failures[0].ErrorCode != "SQL_22012" || len(failures[0].Error) != 200+len("…") ||
 		failures[1].Status != export.RetryWait || failures[1].FailedAt != nil || failures[1].Error != "not yet" || failures[1].JobStatus != export.InProgress || failures[1].Attempts != 1 {
 		t.Errorf("got %+v", failures)
 	}

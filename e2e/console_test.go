@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -66,6 +67,7 @@ func TestAnOperatorFindsTheCauseOfADeadLetterInTheConsoleAndRedrivesIt(t *testin
 	b.click(`.cells a.c-dlq`)
 	b.at("/console/jobs/" + job.JobID + "/chunks/")
 	b.shows(evilError, "Attempt 1", "dead letter")
+	w.parked("DIV_5")
 	b.click("#do-parked")
 	b.shows("parkingId", `"attempts": 1`)
 	if got := b.js("document.title"); got != "DIV_5 2020-01-30 · exportd" {
@@ -128,12 +130,7 @@ func TestAnOperatorFindsTheCauseOfADeadLetterInTheConsoleAndRedrivesIt(t *testin
 func TestTheConsoleShowsAJobLiveAndOutlastsARestartOfTheAPI(t *testing.T) {
 	t.Parallel()
 	w := setup(t, own{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := "EXPORTD_HTTP_ADDR=" + listener.Addr().String()
-	listener.Close()
+	address := "EXPORTD_HTTP_ADDR=" + lastingAddress(t)
 	w.startAPI(address)
 	w.startConsumer()
 	b := openBrowser(t, w.api.URL)
@@ -167,6 +164,21 @@ func TestTheConsoleShowsAJobLiveAndOutlastsARestartOfTheAPI(t *testing.T) {
 	b.at("/console/jobs/" + job.JobID + "?")
 	b.until(`document.querySelector("#progress .st-completed")`)
 	w.checkInvariants()
+}
+
+// lastingAddress is one that nobody is given by chance while its server restarts.
+func lastingAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)))
+		if err == nil {
+			listener.Close()
+			return listener.Addr().String()
+		}
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestTheConsoleWorksWithoutScriptsAndWithoutAMouse(t *testing.T) {
