@@ -17,7 +17,7 @@ import (
 // Keys and errors as an enemy or an accident would write them.
 const (
 	evilKey   = `ROWS_7 <script>document.title='owned'</script>"'&`
-	rtlKey       = "ROWS_2 \u05e9\u05dc\u05d5\u05dd"
+	rtlKey    = "ROWS_2 \u05e9\u05dc\u05d5\u05dd"
 	evilError = "<img src=x onerror=\"document.title='owned'\">\n'); drop table job; -- \u202egnp.exe"
 )
 
