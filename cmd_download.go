@@ -61,7 +61,7 @@ func (c *downloadCommand) run(ctx context.Context, p *process) error {
 	}
 	err = d.all(ctx, chunks, c.Parallel)
 	if n := job.Total - job.Done; n > 0 && c.Key == "" {
-		fmt.Fprintf(p.stderr, "exportd: job %s is %s; %d of its %d chunks are not DONE and have no file\n", printable(job.JobID), job.Status, n, job.Total)
+		fmt.Fprintf(p.stderr, "exportd: job %s is %s; there is no file of %d of its %s\n", printable(job.JobID), printable(job.Status), n, count(job.Total, "chunk"))
 	}
 	return err
 }
@@ -200,7 +200,7 @@ func (d *download) end(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return clientEnd(ctx, d.process, fmt.Sprintf("%d of %d files are there; run the command again to go on", d.fetched+d.kept, d.allFiles), ctx.Err())
 	}
-	line := fmt.Sprintf("%d files fetched (%s) into %s in %s", d.fetched, bytesText(d.fromWorld), d.into.name, durationText(time.Since(d.started)))
+	line := fmt.Sprintf("%s fetched (%s) into %s in %s", count(d.fetched, "file"), bytesText(d.fromWorld), d.into.name, durationText(time.Since(d.started)))
 	if d.kept > 0 {
 		line += fmt.Sprintf(", %d were there already", d.kept)
 	}

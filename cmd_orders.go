@@ -79,7 +79,7 @@ func (c *redriveCommand) run(ctx context.Context, p *process) error {
 		if err != nil {
 			err = clientEnd(ctx, p, "", fmt.Errorf("re-drive %s: %w", id, err))
 		} else {
-			err = c.print(p, r, "%s: "+c.would()+" back %d chunks\n", printable(id), r.Redriven)
+			err = c.print(p, r, "%s: %s back %s\n", printable(id), c.would(), count(r.Redriven, "chunk"))
 		}
 		worst = worse(worst, err)
 		if ctx.Err() != nil {
@@ -126,18 +126,19 @@ func (c *redriveCommand) runFilter(ctx context.Context, p *process) error {
 		return clientEnd(ctx, p, "", err)
 	}
 	if c.DryRun || found.Jobs == 0 {
-		return c.print(p, found, "would put back %d chunks of %d jobs\n", found.Redriven, found.Jobs)
+		return c.print(p, found, "would put back %s of %s\n", count(found.Redriven, "chunk"), count(found.Jobs, "job"))
 	}
-	if p.asks() && !c.Yes && !p.confirm("Put back %d chunks of %d jobs?", found.Redriven, found.Jobs) {
-		fmt.Fprintln(p.stderr, "exportd: nothing was put back")
-		return errSilent
+	if p.asks() && !c.Yes {
+		if err := p.confirm(ctx, "nothing was put back", "Put back %s of %s?", count(found.Redriven, "chunk"), count(found.Jobs, "job")); err != nil {
+			return err
+		}
 	}
 	filter.DryRun = false
 	jobs, chunks := 0, 0
 	for more := true; more && jobs < found.Jobs; {
 		r, err := c.client().RedriveAll(ctx, filter)
 		if err != nil {
-			return clientEnd(ctx, p, fmt.Sprintf("%d chunks of %d jobs are put back", chunks, jobs), err)
+			return clientEnd(ctx, p, fmt.Sprintf("put back so far: %s of %s", count(chunks, "chunk"), count(jobs, "job")), err)
 		}
 		jobs, chunks, more = jobs+r.Jobs, chunks+r.Redriven, r.More && r.Jobs > 0
 		if c.JSON {
@@ -149,5 +150,5 @@ func (c *redriveCommand) runFilter(ctx context.Context, p *process) error {
 	if c.JSON {
 		return nil
 	}
-	return c.print(p, client.Redriven{}, "put back %d chunks of %d jobs\n", chunks, jobs)
+	return c.print(p, client.Redriven{}, "put back %s of %s\n", count(chunks, "chunk"), count(jobs, "job"))
 }

@@ -231,22 +231,21 @@ func (c *parkedCommand) drain(ctx context.Context, p *process) error {
 		}
 		what := "all messages"
 		if d := broker.Depth(ctx, cfg, c.Login.Parking)[0]; d.Known {
-			what = fmt.Sprintf("%d messages", d.Messages)
+			what = count(int(d.Messages), "message")
 		}
-		if !p.confirm("Take %s out of %s for good?", what, c.Login.Parking) {
-			fmt.Fprintln(p.stderr, "exportd: nothing was taken from the queue")
-			return errSilent
+		if err := p.confirm(ctx, "nothing was taken from the queue", "Take %s out of %s for good?", what, c.Login.Parking); err != nil {
+			return err
 		}
 	}
 	n, err := broker.Purge(ctx, cfg, c.Login.Parking)
 	if err != nil {
-		fmt.Fprintf(p.stderr, "exportd: %d messages were taken from %s before it failed\n", n, c.Login.Parking)
+		fmt.Fprintf(p.stderr, "exportd: it failed; %s taken from %s until then\n", count(n, "message"), c.Login.Parking)
 		return c.brokerEnd(ctx, p, err)
 	}
 	if c.JSON {
 		_, err = fmt.Fprintf(p.stdout, "{\"queue\":%q,\"taken\":%d}\n", c.Login.Parking, n)
 	} else {
-		_, err = fmt.Fprintf(p.stdout, "%d messages taken from %s\n", n, c.Login.Parking)
+		_, err = fmt.Fprintf(p.stdout, "%s taken from %s\n", count(n, "message"), c.Login.Parking)
 	}
 	return err
 }

@@ -64,8 +64,11 @@ func (c *submitCommand) check(f *faults) {
 }
 
 func (c *submitCommand) run(ctx context.Context, p *process) error {
-	body, err := c.body(p)
-	if err != nil {
+	body, err := c.body(ctx, p)
+	switch {
+	case ctx.Err() != nil: // what came may be half of it
+		return clientEnd(ctx, p, "nothing was submitted", ctx.Err())
+	case err != nil:
 		fmt.Fprintf(p.stderr, "exportd: %s\n", lines(err.Error()))
 		return exitCode(exitUsage)
 	}
@@ -82,7 +85,7 @@ func (c *submitCommand) run(ctx context.Context, p *process) error {
 	case c.Quiet || !c.JSON && !p.drawsOn(p.stdout) && !c.Watch:
 		fmt.Fprintln(p.stdout, printable(job.JobID))
 	case !c.JSON && p.drawsOn(p.stdout):
-		fmt.Fprintf(p.stdout, "%s submitted, %d chunks\n", printable(job.JobID), job.Total)
+		fmt.Fprintf(p.stdout, "%s submitted, %s\n", printable(job.JobID), count(job.Total, "chunk"))
 	}
 	if !c.Watch {
 		if !c.Quiet && p.drawsOn(p.stderr) {
@@ -102,9 +105,9 @@ func (c *submitCommand) run(ctx context.Context, p *process) error {
 const mostInput = 1 << 30
 
 // body is a client.Submission, or the client.Raw that the user wrote.
-func (c *submitCommand) body(p *process) (any, error) {
+func (c *submitCommand) body(ctx context.Context, p *process) (any, error) {
 	if c.From != "" {
-		text, err := c.read(p)
+		text, err := heeding(ctx, func() ([]byte, error) { return c.read(p) })
 		if err != nil {
 			return nil, err
 		}

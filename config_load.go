@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -80,7 +81,7 @@ func load(args []string, stdout, stderr io.Writer, environ []string) (*loaded, i
 	}
 	if err != nil {
 		f.report(stderr)
-		fmt.Fprintf(stderr, "exportd: %v (exportd --help shows what there is)\n", err)
+		fmt.Fprintf(stderr, "exportd: %v (%s --help shows what there is)\n", err, spoken(err))
 		return nil, exitUsage
 	}
 	cmd, ok := context.Selected().Target.Addr().Interface().(command)
@@ -106,6 +107,14 @@ func newParser(line *commandLine, stdout, stderr io.Writer, options ...kong.Opti
 		kong.ExplicitGroups([]kong.Group{{Key: "client", Title: "Commands that call the API (EXPORTD_URL, EXPORTD_TOKEN):"}}),
 		inOrder(),
 	)...)
+}
+
+// spoken is the command that a mistake was made in.
+func spoken(err error) string {
+	if mistake, ok := errors.AsType[*kong.ParseError](err); ok && mistake.Context.Selected() != nil {
+		return mistake.Context.Selected().FullPath()
+	}
+	return "exportd"
 }
 
 // choosing reads the words of a tag choices.

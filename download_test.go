@@ -220,7 +220,7 @@ func TestDownloadRefusesAFileThatIsNotTheRecordedOne(t *testing.T) {
 		s.files[bad] = c.given
 		dir := t.TempDir()
 		code, out, errs := s.download(dir)
-		if code != 1 || !strings.Contains(errs, bad) || !strings.Contains(errs, c.says) || !strings.Contains(out, "1 files fetched") || !strings.Contains(out, "1 FAILED") {
+		if code != 1 || !strings.Contains(errs, bad) || !strings.Contains(errs, c.says) || !strings.Contains(out, "1 file fetched") || !strings.Contains(out, "1 FAILED") {
 			t.Errorf("%s: code %d, printed %q, %q", name, code, out, errs)
 		}
 		if files := tree(t, dir); len(files) != 1 || files["B_20250101.csv"] == "" || len(s.requests) != 2 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -167,6 +168,41 @@ func TestSubmitSaysHowToFindOutWhetherTheJobIsStored(t *testing.T) {
 	code, out, errs := callAPI(t, api, "", "submit", "--key", "A", "--dates", "20250101")
 	if code != 6 || out != "" || !strings.Contains(errs, "--idempotency-key "+strings.Trim(api.keys[0], `"`)) || len(api.keys) != submitTries {
 		t.Errorf("code %d after %d tries, printed %q, %q", code, len(api.keys), out, errs)
+	}
+}
+
+// halfway is an input whose writer is interrupted, and the reader with it.
+type halfway struct {
+	io.Reader
+	interrupt context.CancelFunc
+}
+
+func (h halfway) Read(b []byte) (int, error) {
+	n, err := h.Reader.Read(b)
+	if err == io.EOF {
+		h.interrupt()
+	}
+	return n, err
+}
+
+func TestSubmitSendsNoHalfOfItsInput(t *testing.T) {
+	t.Parallel()
+	api := &posted{answers: []func(http.ResponseWriter){accepted}}
+	s := httptest.NewServer(api)
+	defer s.Close()
+	never, w := io.Pipe()
+	defer w.Close()
+	for _, in := range []io.Reader{strings.NewReader("A,20250101\n"), never} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if in == never {
+			cancel()
+		}
+		var errs bytes.Buffer
+		code := run(ctx, []string{"submit", "--from", "-"}, halfway{in, cancel}, io.Discard, &errs, []string{"EXPORTD_URL=" + s.URL})
+		if code != 130 || !strings.Contains(errs.String(), "nothing was submitted") || len(api.bodies) > 0 {
+			t.Errorf("code %d, printed %q, %d were sent", code, &errs, len(api.bodies))
+		}
+		cancel()
 	}
 }
 

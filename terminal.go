@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,12 +25,40 @@ func (p *process) asks() bool {
 	return ok && term.IsTerminal(int(f.Fd())) && isTerminal(p.stderr)
 }
 
-// confirm asks a question that only yes answers.
-func (p *process) confirm(format string, args ...any) bool {
+// confirm asks a question that only yes answers. Without a yes its error ends the command, which did nothing.
+func (p *process) confirm(ctx context.Context, nothing, format string, args ...any) error {
 	fmt.Fprintf(p.stderr, format+" [y/N] ", args...)
-	var answer string
-	_, _ = fmt.Fscanln(p.stdin, &answer) // nothing is no
-	return strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes")
+	answer := ""
+	_, err := heeding(ctx, func() (int, error) { return fmt.Fscanln(p.stdin, &answer) }) // of other errors: nothing is no
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(p.stderr)
+		return clientEnd(ctx, p, nothing, err)
+	case strings.EqualFold(answer, "y") || strings.EqualFold(answer, "yes"):
+		return nil
+	}
+	fmt.Fprintf(p.stderr, "exportd: %s\n", nothing)
+	return errSilent
+}
+
+// heeding gives up a read that ctx does not end: what the user still types goes to nobody.
+func heeding[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, errors.Join(r.err, ctx.Err())
+	case <-ctx.Done():
+		var zero T
+		return zero, ctx.Err()
+	}
 }
 
 // width is that of the terminal, in characters.
@@ -169,13 +199,25 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.3g %cB", value, units[unit])
 }
 
+// count is a number of things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // timeText is a time for people, in their zone, and for programs.
 func (p *process) timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
 	if p.drawsOn(p.stdout) {
-		return t.Local().Format("2006-01-02 15:04:05")
+		t = t.Local()
+		if t.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
+			return t.Format(time.TimeOnly)
+		}
+		return t.Format("2006-01-02 15:04")
 	}
 	return t.UTC().Format(time.RFC3339Nano)
 }

@@ -90,7 +90,7 @@ func TestAKilledDownloadGoesOnWhereItWas(t *testing.T) {
 	first.end(t)
 	open()
 	code, out, errs := w.person("", "download", job.JobID, dir)
-	if code != 0 || errs != "" || !strings.HasPrefix(out, "1 files fetched (5.43 MB)") { // of 8.58, for 3.15 were there
+	if code != 0 || errs != "" || !strings.HasPrefix(out, "1 file fetched (5.43 MB)") { // of 8.58, for 3.15 were there
 		t.Errorf("code %d, printed %q, %q", code, out, errs)
 	}
 	w.sameAsBucket(job, dir)

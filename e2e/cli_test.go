@@ -285,7 +285,7 @@ func TestDeadLettersAreFoundRedrivenAndDrained(t *testing.T) {
 		{"jobs --status failed --key DIV_1", job + "\tFAILED\t2\t4\t2\t0"},
 		{"queues", w.Parking + "\t2\t0\t0"},
 		{"status " + job, "FAILED: 2 of 4 done"},
-		{"redrive --error-code SQL_22012 --since 24h --dry-run", "would put back 2 chunks of 1 jobs\n"},
+		{"redrive --error-code SQL_22012 --since 24h --dry-run", "would put back 2 chunks of 1 job\n"},
 		{"redrive --error-code SQL_22013 --since 24h", "would put back 0 chunks of 0 jobs\n"},
 	} {
 		w.eventually(c.args+" says "+c.says, func() bool { // the broker tells a little late
@@ -296,18 +296,20 @@ func TestDeadLettersAreFoundRedrivenAndDrained(t *testing.T) {
 			return strings.Contains(out, c.says)
 		})
 	}
-	asked := w.terminal(nil, "redrive", "--status", "failed")
-	w.eventually("a question", func() bool { return strings.Contains(asked.text(), "Put back 2 chunks of 1 jobs? [y/N]") })
-	if _, err := asked.keys.WriteString("\n"); err != nil {
-		t.Fatal(err)
-	}
-	if code, shown := asked.end(); code != 1 || !strings.Contains(shown, "nothing was put back") {
-		t.Errorf("code %d, shown %q", code, shown)
+	for answer, want := range map[string]int{"\n": 1, "\x03": 130} { // Enter, Ctrl-C
+		asked := w.terminal(nil, "redrive", "--status", "failed")
+		w.eventually("a question", func() bool { return strings.Contains(asked.text(), "Put back 2 chunks of 1 job? [y/N]") })
+		if _, err := asked.keys.WriteString(answer); err != nil {
+			t.Fatal(err)
+		}
+		if code, shown := asked.end(); code != want || !strings.Contains(shown, "nothing was put back") {
+			t.Errorf("%q: code %d, shown %q", answer, code, shown)
+		}
 	}
 	w.exec(`create or replace function export_rows(key text, effective_date date) returns table (n bigint, name text, note text, amount numeric, day date, at timestamptz,
 		ratio float8, span interval, raw bytea) language sql stable as $$ select 1::bigint, key, null::text, null::numeric, effective_date,
 		null::timestamptz, null::float8, null::interval, null::bytea $$`)
-	if code, out, errs = w.person("", "redrive", "--error-code", "SQL_22012", "--since", "24h"); code != 0 || out != "put back 2 chunks of 1 jobs\n" {
+	if code, out, errs = w.person("", "redrive", "--error-code", "SQL_22012", "--since", "24h"); code != 0 || out != "put back 2 chunks of 1 job\n" {
 		t.Errorf("code %d, printed %q, %q", code, out, errs)
 	}
 	if code, out, errs = w.person("", "watch", job); code != 0 || !strings.Contains(lastLine(out), "COMPLETED: 4 of 4") {
