@@ -160,7 +160,7 @@ var (
 // fail shows what went wrong. What is not known to be fit for the visitor goes to the log alone.
 func (v *visit) fail(err error) {
 	var problem *client.Problem
-	var invalid *http.MaxBytesError
+	var tooLarge *http.MaxBytesError
 	status, title, text := http.StatusInternalServerError, "Something went wrong", "The log of the API knows more."
 	switch {
 	case errors.Is(err, errNoPage):
@@ -174,7 +174,7 @@ func (v *visit) fail(err error) {
 		for _, e := range problem.Errors {
 			text += "\n" + e.Parameter + e.Pointer + ": " + e.Detail
 		}
-	case errors.As(err, &invalid):
+	case errors.As(err, &tooLarge):
 		status, title, text = http.StatusRequestEntityTooLarge, "Too much", "The form is larger than allowed."
 	case errors.Is(err, client.ErrUnreachable), export.FailureOf(err).Class == export.Outage, errors.Is(err, context.DeadlineExceeded):
 		status, title, text = http.StatusServiceUnavailable, "No answer", "A dependency does not answer, or you ask too often. Try again in a moment."
@@ -183,6 +183,15 @@ func (v *visit) fail(err error) {
 		v.Log.ErrorContext(v.ctx(), "console page failed", "path", v.r.URL.Path, "error", err)
 	}
 	v.render(status, "error", view{Title: title, Data: text})
+}
+
+// parseForm reads the form of a POST.
+func (v *visit) parseForm() error {
+	err := v.r.ParseForm()
+	if tooLarge := (*http.MaxBytesError)(nil); err == nil || errors.As(err, &tooLarge) {
+		return err
+	}
+	return &client.Problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: "Go back, load the page again and repeat it."}
 }
 
 // back sends the browser on after a POST.

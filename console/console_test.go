@@ -3,6 +3,7 @@ package console_test
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -193,8 +194,18 @@ func TestWithoutTokensNobodySignsIn(t *testing.T) {
 
 func TestFaultsBehindAPageAreTold(t *testing.T) {
 	w := setup(t).signIn("operator")
+	for form, want := range map[string]int{"job=%zz": 400, "job=" + strings.Repeat("J", 1<<20): 413} {
+		r := httptest.NewRequest("POST", "/console/dead-letters/redrive", strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(w.cookies[0])
+		rec := httptest.NewRecorder()
+		if w.ServeHTTP(rec, r); rec.Code != want {
+			t.Errorf("%.20s: %d, want %d", form, rec.Code, want)
+		}
+	}
 	for path, want := range map[string]int{
 		"/console/nothing": 404, "/console/jobs/J20260102_000009": 404, "/console/jobs/%2e%2e%2fworkers": 404, "/console/static/nothing.js": 404,
+		"/console/dead-letters?key=%00": 400, "/console/dead-letters?code=%ff": 400, "/console/dead-letters?from=yesterday": 400, "/console/dead-letters/redrive?all=1&cause=x&key=%00": 400,
 	} {
 		if rec := w.do("GET", path, nil); rec.Code != want {
 			t.Errorf("%s: %d, want %d", path, rec.Code, want)

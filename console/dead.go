@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -36,6 +37,11 @@ func deadQueryOf(f url.Values) deadQuery {
 // filter reads the days as the API does: whole ones, of UTC.
 func (q deadQuery) filter(tenant string) (f export.RedriveFilter, err error) {
 	f.Tenant, f.Key, f.ErrorCode = tenant, q.Key, q.Code
+	for name, text := range map[string]string{"key": q.Key, "error code": q.Code} {
+		if err := export.CheckKey(text); text != "" && err != nil {
+			return f, &client.Problem{Status: http.StatusBadRequest, Title: "That is no " + name, Detail: err.Error()}
+		}
+	}
 	for _, d := range []struct {
 		text string
 		days int
@@ -200,7 +206,7 @@ func (v *visit) askRedriveMatching(q deadQuery, back string) error {
 }
 
 func (v *visit) redriveAll() error {
-	if err := v.r.ParseForm(); err != nil {
+	if err := v.parseForm(); err != nil {
 		return err
 	}
 	var done client.Redriven
@@ -214,9 +220,10 @@ func (v *visit) redriveAll() error {
 			told = "redrive-more"
 		}
 	}
-	for _, id := range v.r.PostForm["job"] {
+	jobs := v.r.PostForm["job"]
+	for _, id := range jobs[:min(len(jobs), mostSelected)] {
 		r, err := v.api.Redrive(v.ctx(), id)
-		if refused := (*client.Problem)(nil); asProblem(err, &refused) {
+		if refused := (*client.Problem)(nil); errors.As(err, &refused) || errors.Is(err, client.ErrUnknown) {
 			continue // somebody else was first
 		}
 		if err != nil {

@@ -1,17 +1,14 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 
 	"exportd/client"
 )
 
-func asProblem(err error, into **client.Problem) bool { return errors.As(err, into) }
-
 type fleetData struct {
-	Workers           []client.Worker
-	Slots, Busy, Over int // Over: chunks of workers that are listed beyond the bound
+	Workers     []client.Worker
+	Slots, Busy int
 }
 
 func (v *visit) fleet() error {

@@ -84,7 +84,7 @@ func (v *visit) askSignIn() error {
 }
 
 func (v *visit) signIn() error {
-	if err := v.r.ParseForm(); err != nil {
+	if err := v.parseForm(); err != nil {
 		return err
 	}
 	token, to := strings.TrimSpace(v.r.PostForm.Get("token")), v.r.PostForm.Get("to")
