@@ -3,10 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -56,7 +57,7 @@ func (c *downloadCommand) run(ctx context.Context, p *process) error {
 	api, store := c.client(), newFileClient(c.Parallel)
 	api.Transport = store.Transport // which keeps a connection for each file at a time
 	d := &download{
-		process: p, json: c.JSON, jobID: job.JobID, started: time.Now(),
+		process: p, json: c.JSON, started: time.Now(),
 		fetcher: fetcher{api: api, jobID: job.JobID, into: into, http: store, pause: firstPause},
 	}
 	err = d.all(ctx, chunks, c.Parallel)
@@ -71,20 +72,24 @@ type download struct {
 	*process
 	fetcher
 	json    bool
-	jobID   string
 	started time.Time
 	bar     *progress // nil: no terminal
+	count   int       // of files
+	bytes   int64     // of all files
 
-	mu               sync.Mutex // guards the counts and the lines that are printed
-	fetched, kept    int
-	failed           []string
-	arrived          atomic.Int64 // bytes of the files that are there, whole and in part
-	files, allFiles  int
-	bytes, fromWorld int64
+	mu                    sync.Mutex // guards what follows, and keeps printed lines whole
+	fetched, kept, failed int
+	arrived               int64 // bytes of the files that are there, whole and in part
+	fromStore             int64 // bytes of the files fetched
+	inARow                int   // files given up after all tries, with none fetched in between
+	giveUp                bool
 }
 
+// mostInARow is how many files are given up before the rest is: API or store are away, and each file's tries take seconds.
+const mostInARow = 10
+
 func (d *download) all(ctx context.Context, chunks []client.Chunk, parallel int) error {
-	d.allFiles = len(chunks)
+	d.count = len(chunks)
 	for _, ch := range chunks {
 		d.bytes += ch.ByteCount
 	}
@@ -93,14 +98,16 @@ func (d *download) all(ctx context.Context, chunks []client.Chunk, parallel int)
 		defer d.bar.stop()
 	}
 	d.tell = func(n int64) {
-		d.arrived.Add(n)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.arrived += n
 		d.draw()
 	}
 	names := fileNames(chunks, d.into.foldsCase())
 	group := errgroup.Group{}
 	group.SetLimit(parallel)
 	for i, ch := range chunks {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || d.gaveUp() {
 			break
 		}
 		group.Go(func() error {
@@ -110,6 +117,12 @@ func (d *download) all(ctx context.Context, chunks []client.Chunk, parallel int)
 	}
 	_ = group.Wait() // failures are counted
 	return d.end(ctx)
+}
+
+func (d *download) gaveUp() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.giveUp
 }
 
 // one fetches a file, and notes what became of it.
@@ -124,20 +137,23 @@ func (d *download) one(ctx context.Context, ch client.Chunk, name fileName) {
 	case err != nil && ctx.Err() != nil:
 		return // interrupted, which is said once
 	case err != nil:
-		line := fmt.Sprintf("%s: %v", printable(ch.ChunkKey), err)
-		d.failed = append(d.failed, line)
-		d.sayLine(fmt.Sprintf("exportd: %s", printable(line)))
+		d.failed++
+		if !errors.As(err, &permanent{}) {
+			d.inARow++
+		}
+		d.giveUp = d.giveUp || d.inARow >= mostInARow || errors.Is(err, syscall.ENOSPC)
+		d.sayLine(fmt.Sprintf("exportd: %s: %s", printable(ch.ChunkKey), printable(err.Error())))
 	case kept:
 		d.kept++
 	default:
 		d.fetched++
-		d.fromWorld += bytes
+		d.fromStore += bytes
+		d.inARow = 0
 	}
-	d.files++
 	if d.json {
 		d.printFile(ch, name.text, kept, err)
 	}
-	d.drawLocked()
+	d.draw()
 }
 
 func (d *download) printFile(ch client.Chunk, name string, kept bool, err error) {
@@ -167,27 +183,18 @@ func (d *download) sayLine(line string) {
 	fmt.Fprintln(d.stderr, line)
 }
 
+// draw is called with the lock held.
 func (d *download) draw() {
 	if d.bar == nil {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.drawLocked()
-}
-
-func (d *download) drawLocked() {
-	if d.bar == nil {
-		return
-	}
-	arrived := d.arrived.Load()
 	s := state{
-		label: d.jobID, done: arrived, left: max(0, d.bytes-arrived), total: d.bytes,
-		count: fmt.Sprintf("%d/%d files  %s", d.files, d.allFiles, bytesText(arrived)),
+		label: d.jobID, done: d.arrived, left: max(0, d.bytes-d.arrived), total: d.bytes,
+		count: fmt.Sprintf("%d/%d files  %s", d.fetched+d.kept+d.failed, d.count, bytesText(d.arrived)),
 		rate:  func(perSecond float64) string { return bytesText(int64(perSecond)) + "/s" },
 	}
-	if len(d.failed) > 0 {
-		s.notes = []string{strconv.Itoa(len(d.failed)) + " failed"}
+	if d.failed > 0 {
+		s.notes = []string{strconv.Itoa(d.failed) + " failed"}
 	}
 	d.bar.set(s)
 }
@@ -198,14 +205,20 @@ func (d *download) end(ctx context.Context) error {
 		d.bar.stop()
 	}
 	if ctx.Err() != nil {
-		return clientEnd(ctx, d.process, fmt.Sprintf("%d of %d files are there; run the command again to go on", d.fetched+d.kept, d.allFiles), ctx.Err())
+		return clientEnd(ctx, d.process, fmt.Sprintf("%d of %d files are there; run the command again to go on", d.fetched+d.kept, d.count), ctx.Err())
 	}
-	line := fmt.Sprintf("%s fetched (%s) into %s in %s", count(d.fetched, "file"), bytesText(d.fromWorld), d.into.name, durationText(time.Since(d.started)))
+	line := fmt.Sprintf("%s fetched (%s) into %s in %s", count(d.fetched, "file"), bytesText(d.fromStore), d.into.name, durationText(time.Since(d.started)))
 	if d.kept > 0 {
 		line += fmt.Sprintf(", %d were there already", d.kept)
 	}
-	if len(d.failed) > 0 {
-		line += fmt.Sprintf(", %d FAILED: run the command again", len(d.failed))
+	if d.failed > 0 {
+		line += fmt.Sprintf(", %d FAILED", d.failed)
+	}
+	if n := d.count - d.fetched - d.kept - d.failed; n > 0 {
+		line += fmt.Sprintf(", %d not tried any more", n)
+	}
+	if d.failed > 0 {
+		line += ": run the command again"
 	}
 	out := d.stdout
 	if d.json {
@@ -214,7 +227,7 @@ func (d *download) end(ctx context.Context) error {
 	if _, err := fmt.Fprintln(out, line); err != nil {
 		return err
 	}
-	if len(d.failed) > 0 {
+	if d.failed > 0 {
 		return errSilent
 	}
 	return nil

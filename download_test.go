@@ -303,6 +303,22 @@ func TestDownloadGivesUpAStoreThatBreaksOffWithoutEnd(t *testing.T) {
 	}
 }
 
+func TestDownloadGivesUpWhenNothingComesAnyMore(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	for i := range 500 {
+		s.add(fmt.Sprintf("K%d", i), "20250101", content(1), nil)
+	}
+	s.serve = func(_ int, _ string, w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	}
+	code, out, errs := s.download(t.TempDir(), "--parallel", "10")
+	if code != 1 || !strings.Contains(out, "not tried any more") || strings.Count(errs, "403") > 3*mostInARow {
+		t.Errorf("code %d, printed %q, %q", code, out, errs)
+	}
+}
+
 func TestDownloadsIntoOneFolderKeepEachOtherOut(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
