@@ -15,6 +15,8 @@ import (
 type Store interface {
 	Activity(ctx context.Context, tenant string) (export.Activity, error)
 	Counts(ctx context.Context, tenant string) (export.Counts, error)
+	// Tenants is asked for operators only.
+	Tenants(ctx context.Context, jobIDs []string) (map[string]string, error)
 	Cells(ctx context.Context, tenant, jobID string) ([]export.Cell, error)
 	Failures(ctx context.Context, tenant, jobID string) ([]export.FailedChunk, error)
 	DeadLetters(ctx context.Context, f export.RedriveFilter) (list []export.FailedChunk, more bool, err error)

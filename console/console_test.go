@@ -26,7 +26,7 @@ func TestNothingOfHostileKeysAndErrorsBecomesMarkup(t *testing.T) {
 		if rec.Code != http.StatusOK {
 			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
 		}
-		for _, markup := range []string{"<script>alert", "<img src=x", "<s>cause", "<b>bold", "<u>away", "q<b>", `title="<`, `"'/`} {
+		for _, markup := range []string{"<script>alert", "<img src=x", "<s>cause", "<b>bold", "<tenant>", "<u>away", "q<b>", `title="<`, `"'/`} {
 			if strings.Contains(rec.Body.String(), markup) {
 				t.Errorf("%s holds %s", path, markup)
 			}
@@ -55,6 +55,9 @@ func TestASubmitterSeesItsTenantOnly(t *testing.T) {
 	if len(w.store.tenants) == 0 {
 		t.Error("the store was not asked")
 	}
+	if w.store.tenantsAsked {
+		t.Error("a submitter was told whose the jobs are")
+	}
 	for _, tenant := range w.store.tenants {
 		if tenant != "acme" {
 			t.Errorf("the store was asked for tenant %q", tenant)
@@ -66,7 +69,9 @@ func TestASubmitterSeesItsTenantOnly(t *testing.T) {
 		}
 	}
 	operator := setup(t).signIn("operator")
-	operator.do("GET", "/console/", nil)
+	if body := operator.do("GET", "/console/", nil).Body.String(); !strings.Contains(body, "&lt;tenant&gt;") {
+		t.Error("an operator is not told whose the jobs are")
+	}
 	if len(operator.store.tenants) == 0 || operator.store.tenants[0] != "" {
 		t.Errorf("for an operator the store was asked for %q", operator.store.tenants)
 	}

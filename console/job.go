@@ -10,9 +10,8 @@ import (
 )
 
 type jobData struct {
-	Job     client.Job
+	jobRow
 	Path    string
-	Bar     bar
 	Percent int
 	Left    string // how long it may take yet; empty when nothing can be said
 
@@ -57,7 +56,11 @@ func (v *visit) job() error {
 	if err != nil {
 		return err
 	}
-	d := jobData{Job: job, Path: jobPath(job.JobID), Bar: barOf(job), Percent: ended(job) * 100 / max(1, job.Total), Left: timeLeft(job, time.Now())}
+	rows, err := v.jobRows([]client.Job{job})
+	if err != nil {
+		return err
+	}
+	d := jobData{jobRow: rows[0], Path: jobPath(job.JobID), Percent: ended(job) * 100 / max(1, job.Total), Left: timeLeft(job, time.Now())}
 	if v.wants("grid") {
 		cells, err := v.Store.Cells(v.ctx(), v.sees(), job.JobID)
 		if err != nil {

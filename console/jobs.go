@@ -13,7 +13,8 @@ import (
 // jobRow is a job in a list.
 type jobRow struct {
 	client.Job
-	Bar bar
+	Bar    bar
+	Tenant string // for operators
 }
 
 // bar is a job's chunks as segments of a whole.
@@ -46,12 +47,21 @@ func barOf(j client.Job) bar {
 	return b
 }
 
-func jobRows(jobs []client.Job) []jobRow {
+// jobRows are jobs as lists show them. Where there are several tenants, operators are told whose each is.
+func (v *visit) jobRows(jobs []client.Job) ([]jobRow, error) {
 	rows := make([]jobRow, len(jobs))
+	ids := make([]string, len(jobs))
 	for i, j := range jobs {
-		rows[i] = jobRow{j, barOf(j)}
+		rows[i].Job, rows[i].Bar, ids[i] = j, barOf(j), j.JobID
 	}
-	return rows
+	if v.open || !v.operator || len(jobs) == 0 {
+		return rows, nil
+	}
+	tenants, err := v.Store.Tenants(v.ctx(), ids)
+	for i, id := range ids {
+		rows[i].Tenant = tenants[id]
+	}
+	return rows, err
 }
 
 // jobQuery is what the list is searched for, as it stands in the address.
@@ -98,7 +108,11 @@ func (v *visit) jobs() error {
 	if err != nil {
 		return err
 	}
-	data := jobsData{Query: q, States: jobStates, Jobs: jobRows(jobs), Self: q.path(q.Cursor, "list"), First: q.path("", "")}
+	rows, err := v.jobRows(jobs)
+	if err != nil {
+		return err
+	}
+	data := jobsData{Query: q, States: jobStates, Jobs: rows, Self: q.path(q.Cursor, "list"), First: q.path("", "")}
 	if next != "" {
 		data.Next = q.path(next, "")
 	}

@@ -78,7 +78,9 @@ func (v *visit) overview() error {
 		if err != nil {
 			return err
 		}
-		d.Jobs = jobRows(jobs)
+		if d.Jobs, err = v.jobRows(jobs); err != nil {
+			return err
+		}
 	}
 	return v.render(http.StatusOK, "overview", view{Title: "Overview", Nav: "overview", Data: d})
 }

@@ -77,8 +77,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // fakeStore keeps the tenants that it was asked for.
 type fakeStore struct {
-	tenants []string
-	err     error
+	tenants      []string
+	tenantsAsked bool
+	err          error
 }
 
 func (s *fakeStore) asked(tenant string) error {
@@ -92,6 +93,11 @@ func (s *fakeStore) Activity(_ context.Context, tenant string) (export.Activity,
 
 func (s *fakeStore) Counts(_ context.Context, tenant string) (export.Counts, error) {
 	return export.Counts{Jobs: map[export.JobStatus]int{export.Failed: 1}, Dead: 1}, s.asked(tenant)
+}
+
+func (s *fakeStore) Tenants(_ context.Context, jobIDs []string) (map[string]string, error) {
+	s.tenantsAsked = true
+	return map[string]string{jobIDs[0]: "<tenant>"}, s.err
 }
 
 func (s *fakeStore) Cells(_ context.Context, tenant, _ string) ([]export.Cell, error) {

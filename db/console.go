@@ -40,6 +40,18 @@ func (s *Store) Cells(ctx context.Context, tenant, jobID string) ([]export.Cell,
 	return cells, away(err)
 }
 
+// Tenants says whose the jobs are.
+func (s *Store) Tenants(ctx context.Context, jobIDs []string) (map[string]string, error) {
+	rows, err := s.pool.Query(ctx, `select job_id, tenant from unnest((select $1::text[])) w(id) cross join lateral (select job_id, tenant from job where job_id = w.id offset 0) j`, jobIDs)
+	if err != nil {
+		return nil, away(fmt.Errorf("find the tenants: %w", err))
+	}
+	tenants := map[string]string{}
+	var id, tenant string
+	_, err = pgx.ForEachRow(rows, []any{&id, &tenant}, func() error { tenants[id] = tenant; return nil })
+	return tenants, away(err)
+}
+
 const failedColumns = `c.job_id, c.key, c.effective_date, j.tenant, j.status, c.status, c.attempts, c.completed_at, coalesce(c.error_code, ''), coalesce(c.error_message, '')`
 
 func scanFailed(row pgx.CollectableRow) (f export.FailedChunk, err error) {

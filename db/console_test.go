@@ -51,6 +51,11 @@ func TestTheConsoleSeesWhatItsTenantMay(t *testing.T) {
 			t.Errorf("%s of another tenant's job: %v", call, err)
 		}
 	}
+	tenants, err := s.Tenants(t.Context(), []string{mine, other, "J20200101_000001"})
+	must(t, err)
+	if diff := cmp.Diff(map[string]string{mine: "a", other: "b"}, tenants); diff != "" {
+		t.Error(diff)
+	}
 	for tenant, want := range map[string]int{"": 2, "a": 1, "c": 0} {
 		counts, err := s.Counts(t.Context(), tenant)
 		must(t, err)
