@@ -32,7 +32,7 @@ func TestClientCommandsEndWithTheCodeOfWhatHappened(t *testing.T) {
 		command, url, out, err string
 		code                   int
 	}{
-		{"watch", scripted(t, job("IN_PROGRESS"), "503 ", "429 ", job("COMPLETED")), "J1 COMPLETED", "", 0},
+		{"watch", scripted(t, job("IN_PROGRESS"), "503 ", "429 ", job("COMPLETED")), "J1 COMPLETED", "waiting for it", 0},
 		{"watch", scripted(t, job("FAILED")), "J1 FAILED", "", 3},
 		{"watch", scripted(t, job("CANCELLED")), "J1 CANCELLED", "", 4},
 		{"watch", scripted(t, "404 {}"), "", "unknown job", 5},
