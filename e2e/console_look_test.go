@@ -129,6 +129,10 @@ func TestEveryPageOfTheConsoleIsAccessibleAndFitsItsScreen(t *testing.T) {
 	for name, path := range pagesOfScene {
 		check(name, path)
 	}
+	b.base = w.startAPI("EXPORTD_SWEEP_INTERVAL=1h", "EXPORTD_TOKENS_FILE="+tokensFile(t)).URL
+	check("sign in", "/console/sign-in")
+	b.signIn("boss")
+	check("signed in", "/console/jobs")
 }
 
 // TestScreenshots draws every page for people to look at, into the folder that the environment names.
@@ -158,4 +162,8 @@ func TestScreenshots(t *testing.T) {
 	for name, path := range pagesOfScene {
 		draw(name, path)
 	}
+	b.base = w.startAPI("EXPORTD_SWEEP_INTERVAL=1h", "EXPORTD_TOKENS_FILE="+tokensFile(t)).URL
+	draw("sign-in", "/console/sign-in")
+	b.signIn("boss")
+	draw("signed-in", "/console/jobs")
 }
