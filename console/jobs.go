@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"exportd/client"
 	"exportd/export"
@@ -96,7 +97,10 @@ type jobsData struct {
 
 var jobStates = []string{"SUBMITTED", "IN_PROGRESS", "CANCELLING", "COMPLETED", "FAILED", "CANCELLED"}
 
-const jobsPerPage = 50
+const (
+	jobsPerPage = 50
+	searchTime  = time.Second // that one page searches on
+)
 
 func (v *visit) jobs() error {
 	f := v.r.URL.Query()
@@ -104,9 +108,19 @@ func (v *visit) jobs() error {
 	if export.ValidJobID(q.Search) {
 		return v.back(jobPath(q.Search), nil)
 	}
-	jobs, next, err := v.api.Jobs(v.ctx(), client.JobsFilter{Status: q.Status, Key: q.Search, From: q.From, To: q.To, Tenant: q.Tenant, Limit: jobsPerPage}, q.Cursor)
+	filter := client.JobsFilter{Status: q.Status, Key: q.Search, From: q.From, To: q.To, Tenant: q.Tenant, Limit: jobsPerPage}
+	jobs, next, err := v.api.Jobs(v.ctx(), filter, q.Cursor)
 	if err != nil {
 		return err
+	}
+	// Pages of the API that is searched for a key may be short, even empty, and yet have a next one.
+	for began := time.Now(); next != "" && len(jobs) < jobsPerPage && time.Since(began) < searchTime; {
+		filter.Limit = jobsPerPage - len(jobs)
+		more, then, err := v.api.Jobs(v.ctx(), filter, next)
+		if err != nil {
+			break // what was found is shown
+		}
+		jobs, next = append(jobs, more...), then
 	}
 	rows, err := v.jobRows(jobs)
 	if err != nil {
