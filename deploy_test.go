@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// toldMetrics are those of docs/metrics.md, which TestMetricsTellWhatWasDone holds against running processes, each with its labels.
+func toldMetrics(t *testing.T) map[string][]string {
+	t.Helper()
+	told := map[string][]string{}
+	row := regexp.MustCompile("(?m)^\\| `(exportd_\\w+)` \\| [^|]* \\| (\\w+) \\| ([^|]*) \\|")
+	for _, m := range row.FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+		labels := strings.FieldsFunc(m[3], func(r rune) bool { return r == ',' || r == ' ' })
+		if m[2] != "histogram" {
+			told[m[1]] = labels
+			continue
+		}
+		told[m[1]+"_sum"], told[m[1]+"_count"], told[m[1]+"_bucket"] = labels, labels, append(slices.Clone(labels), "le")
+	}
+	if len(told) < 40 {
+		t.Fatalf("only %d metrics are told", len(told))
+	}
+	return told
+}
+
+// faultsOfQueries names what the queries ask for and no process tells.
+func faultsOfQueries(text string, told map[string][]string) (faults []string) {
+	selector := regexp.MustCompile(`\b(exportd_\w+)(?:\{([^}]*)\})?`)
+	label := regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
+	for _, m := range selector.FindAllStringSubmatch(text, -1) {
+		labels, known := told[m[1]]
+		if !known {
+			faults = append(faults, "no process tells "+m[1])
+			continue
+		}
+		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
+			if l[1] != "instance" && l[1] != "job" && !slices.Contains(labels, l[1]) {
+				faults = append(faults, m[1]+" has no label "+l[1])
+			}
+		}
+	}
+	return faults
+}
+
+func TestQueriesOfWhatNobodyTellsAreFound(t *testing.T) {
+	told := map[string][]string{"exportd_a": {"x"}}
+	if faults := faultsOfQueries(`sum(exportd_a{x="1",instance=~"b"}) / exportd_a`, told); len(faults) != 0 {
+		t.Error(faults)
+	}
+	if faults := faultsOfQueries(`exportd_b + exportd_a{y!="1"}`, told); len(faults) != 2 {
+		t.Error(faults)
+	}
+}
+
+func TestAlertsAskForWhatIsToldAndHaveRunbooks(t *testing.T) {
+	alerts := read(t, "deploy/prometheus/alerts.yml")
+	for _, fault := range faultsOfQueries(alerts, toldMetrics(t)) {
+		t.Error(fault)
+	}
+	for _, fault := range faultsOfQueries(read(t, "docs/operations.md"), toldMetrics(t)) {
+		t.Error("docs/operations.md: " + fault)
+	}
+	runbooks := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^### (Exportd\w+)$`).FindAllStringSubmatch(read(t, "docs/operations.md"), -1) {
+		runbooks[m[1]] = true
+	}
+	found := regexp.MustCompile(`(?s)- alert: (\w+)(.*?)\n *runbook: (\S+)`).FindAllStringSubmatch(alerts, -1)
+	if n := strings.Count(alerts, "- alert:"); n != len(found) || n == 0 {
+		t.Fatalf("%d alerts, %d of them with a runbook", n, len(found))
+	}
+	tests := read(t, "deploy/prometheus/alerts_test.yml")
+	for _, m := range found {
+		name := m[1]
+		if !runbooks[name] || m[3] != "docs/operations.md#"+strings.ToLower(name) {
+			t.Errorf("%s: the runbook %s is not there, or not its own", name, m[3])
+		}
+		if !regexp.MustCompile(`alertname: ` + name + `\n +exp_alerts:`).MatchString(tests) {
+			t.Errorf("%s: no test makes it fire", name)
+		}
+		delete(runbooks, name)
+	}
+	for name := range runbooks {
+		t.Errorf("the runbook %s is about no alert", name)
+	}
+}
+
+func TestDashboardsAskForWhatIsTold(t *testing.T) {
+	boards, err := filepath.Glob("deploy/grafana/dashboards/*.json")
+	if err != nil || len(boards) == 0 {
+		t.Fatalf("no dashboards (%v)", err)
+	}
+	for _, name := range boards {
+		var board struct {
+			UID    string
+			Panels []struct {
+				ID      int
+				Title   string
+				Type    string
+				Targets []struct{ Expr string }
+			}
+		}
+		if err := json.Unmarshal([]byte(read(t, name)), &board); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if board.UID == "" || len(board.Panels) < 10 {
+			t.Errorf("%s: uid %q, %d panels", name, board.UID, len(board.Panels))
+		}
+		ids := map[int]bool{}
+		for _, p := range board.Panels {
+			if ids[p.ID] {
+				t.Errorf("%s: two panels have the id %d", name, p.ID)
+			}
+			ids[p.ID] = true
+			if p.Type != "row" && p.Type != "text" && len(p.Targets) == 0 {
+				t.Errorf("%s: %s asks for nothing", name, p.Title)
+			}
+			for _, target := range p.Targets {
+				for _, fault := range faultsOfQueries(target.Expr, toldMetrics(t)) {
+					t.Errorf("%s: %s: %s", name, p.Title, fault)
+				}
+			}
+		}
+	}
+}
