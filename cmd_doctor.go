@@ -154,7 +154,7 @@ func (c *doctorCommand) lookAtDatabase(ctx context.Context) (f finding) {
 		return finding{faults: []string{err.Error()}}
 	}
 	defer store.Close()
-	d, err := store.Describe(ctx)
+	d, err := store.Describe(ctx, c.isAPI())
 	if err != nil {
 		return finding{faults: []string{fmt.Sprintf("%s does not answer: %v; check address and login, and that the server lets this machine in", c.Database.URL.redacted(), err)}}
 	}

@@ -13,8 +13,8 @@ type Description struct {
 	Faults []string
 }
 
-// Describe looks at the server, the database and the rights on what the migrations have made so far.
-func (s *Store) Describe(ctx context.Context) (d Description, err error) {
+// Describe looks at the server, the database and the rights on what the migrations have made so far: those of a process that submits jobs, or of one that does not.
+func (s *Store) Describe(ctx context.Context, submits bool) (d Description, err error) {
 	var version int
 	var readOnly, mayCreate bool
 	var schema *string
@@ -40,7 +40,7 @@ func (s *Store) Describe(ctx context.Context) (d Description, err error) {
 		fault("the search_path of the user names no schema that exists")
 		return d, nil
 	}
-	denied, tables, err := s.deniedRights(ctx)
+	denied, tables, err := s.deniedRights(ctx, submits)
 	if err != nil {
 		return d, err
 	}
@@ -54,18 +54,18 @@ func (s *Store) Describe(ctx context.Context) (d Description, err error) {
 }
 
 // deniedRights lists the rights that the store needs and its user lacks, on those of its tables and sequences that exist.
-func (s *Store) deniedRights(ctx context.Context) (denied []string, tables int, err error) {
+func (s *Store) deniedRights(ctx context.Context, submits bool) (denied []string, tables int, err error) {
 	err = s.pool.QueryRow(ctx, `
 		with things as (
 			select c.oid, c.relname, c.relkind from pg_class c
 			where c.relnamespace = current_schema()::regnamespace and c.relname = any($1)
 		), needed as (
 			select relname, right_, has_table_privilege(oid, right_) as granted from things, unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) right_
-			where relkind in ('r', 'p')
+			where relkind in ('r', 'p') and ($2 or right_ <> 'INSERT' or relname not in ('job', 'job_chunk'))
 			union all
-			select relname, 'USAGE', has_sequence_privilege(oid, 'USAGE') from things where relkind = 'S'
+			select relname, 'USAGE', has_sequence_privilege(oid, 'USAGE') from things where relkind = 'S' and $2
 		)
 		select coalesce(array_agg(right_ || ' on ' || relname order by relname, right_) filter (where not granted), '{}'), (select count(*) from things)
-		from needed`, []string{"job_number", "job", "job_chunk", "dispatch", "outbox", "chunk_attempt", "file_cache", "worker"}).Scan(&denied, &tables)
+		from needed`, []string{"job_number", "job", "job_chunk", "dispatch", "outbox", "chunk_attempt", "file_cache", "worker"}, submits).Scan(&denied, &tables)
 	return denied, tables, err
 }
