@@ -2,12 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 func read(t *testing.T, name string) string {
@@ -135,5 +140,73 @@ func TestDashboardsAskForWhatIsTold(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Misspelt settings are warned of at start, where nobody reads it.
+func TestDeploymentsNameSettingsThatExist(t *testing.T) {
+	parser, err := newParser(&commandLine{}, io.Discard, io.Discard, kong.Resolvers(&environment{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := []string{"compose.yaml", ".env.example"}
+	for _, root := range []string{"deploy", "docs"} {
+		err := fs.WalkDir(os.DirFS("."), root, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && !strings.HasSuffix(name, ".png") {
+				files = append(files, name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := 0
+	for _, name := range files {
+		values := map[string]string{}
+		for _, setting := range regexp.MustCompile(`EXPORTD_[A-Z0-9][A-Z0-9_]*[A-Z0-9]`).FindAllString(read(t, name), -1) {
+			values[setting], named = "", named+1
+		}
+		for _, setting := range (&environment{values: values}).unknown(parser.Model.Node) {
+			if setting != "EXPORTD_E2E_FULL" && setting != "EXPORTD_SCREENSHOTS" { // of the tests
+				t.Errorf("%s: there is no setting %s", name, setting)
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("only %d settings are named", named)
+	}
+}
+
+func TestTasksAreKilledOnlyAfterTheirDrain(t *testing.T) {
+	for _, name := range []string{"api", "consumer"} {
+		var task struct {
+			ContainerDefinitions []struct {
+				StopTimeout int
+				Environment []struct{ Name, Value string }
+			}
+		}
+		if err := json.Unmarshal([]byte(read(t, "deploy/ecs/task-"+name+".json")), &task); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		drained := false
+		for _, c := range task.ContainerDefinitions {
+			for _, e := range c.Environment {
+				if e.Name != "EXPORTD_DRAIN_TIMEOUT" {
+					continue
+				}
+				drain, err := time.ParseDuration(e.Value)
+				drained = err == nil && drain+5*time.Second <= time.Duration(c.StopTimeout)*time.Second && c.StopTimeout <= 120
+			}
+		}
+		if !drained {
+			t.Errorf("%s is killed before its drain is over, or says nothing of it", name)
+		}
+	}
+	var policy struct {
+		CustomizedMetricSpecification struct{ Metrics []struct{ ID string } }
+	}
+	if err := json.Unmarshal([]byte(read(t, "deploy/ecs/scaling-policy.json")), &policy); err != nil || len(policy.CustomizedMetricSpecification.Metrics) != 3 {
+		t.Errorf("the scaling policy: %v %+v", err, policy)
 	}
 }
