@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The table of docs/reliability.md names tests; those that it names must exist.
-func TestReliabilityNamesTestsThatExist(t *testing.T) {
+// The tables of some documents name tests; those that they name must exist.
+func TestDocsNameTestsThatExist(t *testing.T) {
 	there := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	err := fs.WalkDir(os.DirFS("."), ".", func(name string, d fs.DirEntry, err error) error {
@@ -36,17 +36,15 @@ func TestReliabilityNamesTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile("docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile(`\b\w+\.(?:Test|Fuzz)\w+`).FindAllString(string(doc), -1)
-	if len(named) < 100 {
-		t.Errorf("only %d tests are named", len(named))
-	}
-	for _, name := range named {
-		if !there[name] {
-			t.Errorf("there is no test %s", name)
+	for doc, least := range map[string]int{"reliability": 100, "security": 60, "activemq": 1} {
+		named := regexp.MustCompile(`\b\w+\.(?:Test|Fuzz)\w+`).FindAllString(read(t, "docs/"+doc+".md"), -1)
+		if len(named) < least {
+			t.Errorf("docs/%s.md: only %d tests are named", doc, len(named))
+		}
+		for _, name := range named {
+			if !there[name] {
+				t.Errorf("docs/%s.md: there is no test %s", doc, name)
+			}
 		}
 	}
 }
