@@ -210,3 +210,42 @@ func TestTasksAreKilledOnlyAfterTheirDrain(t *testing.T) {
 		t.Errorf("the scaling policy: %v %+v", err, policy)
 	}
 }
+
+func TestCommandsOfTheDocumentsAreUnderstood(t *testing.T) {
+	line, inline := regexp.MustCompile(`(?m)^exportd ([^#\n]+)`), regexp.MustCompile("`exportd ([^`\n]+)`")
+	tried := 0
+	for _, name := range []string{"README.md", "docs/operations.md", "docs/activemq.md", "docs/security.md", "docs/scale.md"} {
+		text := read(t, name)
+		found := inline.FindAllStringSubmatch(text, -1)
+		for i, part := range strings.Split(text, "```") {
+			if i%2 == 1 && !strings.HasPrefix(part, "ini") {
+				found = append(found, line.FindAllStringSubmatch(part, -1)...)
+			}
+		}
+		for _, m := range found {
+			args := strings.Fields(m[1])
+			if len(args) == 1 || slices.Contains(args, "--help") || strings.Contains(m[1], "·") { // names of commands, and of several
+				continue
+			}
+			if err := understood(t, args); err != nil {
+				t.Errorf("%s: exportd %s: %v", name, m[1], err)
+			}
+			tried++
+		}
+	}
+	if tried < 20 {
+		t.Errorf("only %d commands were tried", tried)
+	}
+	if understood(t, []string{"jobs", "--stat", "FAILED"}) == nil {
+		t.Error("what is no flag is understood")
+	}
+}
+
+func understood(t *testing.T, args []string) error {
+	parser, err := newParser(&commandLine{}, io.Discard, io.Discard, kong.Resolvers(&environment{}), kong.Exit(func(int) {}), inOrder())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parser.Parse(args)
+	return err
+}
