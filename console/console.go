@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"time"
 
 	"exportd/client"
 	"exportd/export"
@@ -107,6 +108,7 @@ type visit struct {
 
 type visitor struct {
 	token    string
+	guesses  []string // of cookies, that are no tokens
 	tenant   string
 	operator bool
 	open     bool // nobody has to sign in
@@ -127,9 +129,14 @@ func (c *console) visit(w http.ResponseWriter, r *http.Request) *visit {
 	v := &visit{console: c, w: w, r: r}
 	if v.tenant, v.operator, v.open = c.Identify(""); v.open {
 		v.known = true
-	} else if token := tokenOf(r); token != "" {
-		v.token = token
-		v.tenant, v.operator, v.known = c.Identify(token)
+	} else {
+		for _, token := range cookiesOf(r, cookieName) {
+			if v.tenant, v.operator, v.known = c.Identify(token); v.known {
+				v.token = token
+				break
+			}
+			v.guesses = append(v.guesses, token)
+		}
 	}
 	v.api = client.Client{URL: "http://localhost", Token: v.token, Transport: inside{c.API, r.RemoteAddr, w.Header().Get("X-Request-Id")}}
 	return v
@@ -194,6 +201,17 @@ func (v *visit) parseForm() error {
 		return err
 	}
 	return &client.Problem{Status: http.StatusBadRequest, Title: "The form cannot be read", Detail: "Go back, load the page again and repeat it."}
+}
+
+const (
+	toldName = "exportd-told"
+	toldLife = time.Minute
+)
+
+// backTelling goes to a page that tells what was done. The cookie shows the page that the link is not made up by somebody.
+func (v *visit) backTelling(path string, query url.Values) error {
+	v.setCookie(toldName, path+"?"+query.Encode(), toldLife)
+	return v.back(path, query)
 }
 
 // back sends the browser on after a POST.

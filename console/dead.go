@@ -231,5 +231,5 @@ func (v *visit) redriveAll() error {
 		}
 		done.Jobs, done.Redriven = done.Jobs+1, done.Redriven+r.Redriven
 	}
-	return v.back("/console/dead-letters", url.Values{"told": {told}, "n": {strconv.Itoa(done.Redriven)}, "jobs": {strconv.Itoa(done.Jobs)}})
+	return v.backTelling("/console/dead-letters", url.Values{"told": {told}, "n": {strconv.Itoa(done.Redriven)}, "jobs": {strconv.Itoa(done.Jobs)}})
 }

@@ -2,6 +2,8 @@ package console
 
 import (
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,7 +156,7 @@ func (v *visit) cancel() error {
 	if err != nil {
 		return err
 	}
-	return v.back(jobPath(job.JobID)+"?told=cancel", nil)
+	return v.backTelling(jobPath(job.JobID), url.Values{"told": {"cancel"}})
 }
 
 func (v *visit) askRedrive() error {
@@ -174,11 +176,14 @@ func (v *visit) redrive() error {
 	if err != nil {
 		return err
 	}
-	return v.back(jobPath(r.JobID)+"?told=redrive&n="+strconv.Itoa(r.Redriven), nil)
+	return v.backTelling(jobPath(r.JobID), url.Values{"told": {"redrive"}, "n": {strconv.Itoa(r.Redriven)}})
 }
 
 // told says what the order that led here did.
 func (v *visit) told() string {
+	if !slices.Contains(cookiesOf(v.r, toldName), v.r.URL.RequestURI()) {
+		return ""
+	}
 	q := v.r.URL.Query()
 	n, _ := strconv.Atoi(q.Get("n"))
 	jobs, _ := strconv.Atoi(q.Get("jobs"))

@@ -4,32 +4,35 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // The token itself is the session: it is good at every api of an installation, and ends when it leaves the tokens file.
 const (
 	cookieName = "exportd"
 	cookieLife = 12 * time.Hour
+	// mostCookies of one name are looked at: another service of the host, or of its domain, may set one, too.
+	mostCookies = 4
 )
 
-func tokenOf(r *http.Request) string {
-	cookie, err := r.Cookie(cookieName)
-	if err != nil {
-		return ""
+func cookiesOf(r *http.Request, name string) (values []string) {
+	cookies := r.CookiesNamed(name)
+	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
+		if value, err := base64.RawURLEncoding.DecodeString(cookie.Value); err == nil && len(value) > 0 {
+			values = append(values, string(value))
+		}
 	}
-	token, err := base64.RawURLEncoding.DecodeString(cookie.Value)
-	if err != nil {
-		return ""
-	}
-	return string(token)
+	return values
 }
 
-func (v *visit) setCookie(token string, life time.Duration) {
+func (v *visit) setCookie(name, value string, life time.Duration) {
+	proto, _, _ := strings.Cut(v.r.Header.Get("X-Forwarded-Proto"), ",") // of several proxies the first is the browser's
 	http.SetCookie(v.w, &http.Cookie{
-		Name: cookieName, Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/console", MaxAge: int(life.Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil || strings.EqualFold(v.r.Header.Get("X-Forwarded-Proto"), "https"),
+		Name: name, Value: base64.RawURLEncoding.EncodeToString([]byte(value)), Path: "/console", MaxAge: int(life.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: v.r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https"),
 	})
 }
 
@@ -37,15 +40,17 @@ const signInPath = "/console/sign-in"
 
 // sendToSignIn answers whoever is not signed in.
 func (v *visit) sendToSignIn() error {
-	if v.token != "" {
-		// A guess is for the API to refuse: it counts them.
-		if status := v.tried(v.token); status != http.StatusUnauthorized {
-			return v.refuse(status)
-		}
+	if status := v.guessed(); status != http.StatusUnauthorized {
+		return v.refuse(status)
 	}
-	target := signInPath
-	if v.r.Method == http.MethodGet && v.r.URL.Path != "/console/" {
-		target += "?" + url.Values{"to": {v.r.URL.RequestURI()}}.Encode()
+	target, page := signInPath, v.r.URL
+	if at, err := url.Parse(v.r.Header.Get("HX-Current-URL")); err == nil && at.Path != "" {
+		page = at // what was asked for is a part of it
+	}
+	if v.r.Method == http.MethodGet && page.Path != "/console/" {
+		query := page.Query()
+		query.Del("part")
+		target += "?" + url.Values{"to": {(&url.URL{Path: page.Path, RawPath: page.RawPath, RawQuery: query.Encode()}).RequestURI()}}.Encode()
 	}
 	switch {
 	case v.r.Header.Get("HX-Request") != "": // a part of a page: the whole page goes there
@@ -58,6 +63,16 @@ func (v *visit) sendToSignIn() error {
 		http.Redirect(v.w, v.r, target, http.StatusSeeOther)
 	}
 	return nil
+}
+
+// guessed has the API refuse the cookies that are no tokens, because it counts guesses.
+func (v *visit) guessed() (status int) {
+	for _, token := range v.guesses {
+		if status := v.tried(token); status != http.StatusUnauthorized {
+			return status
+		}
+	}
+	return http.StatusUnauthorized
 }
 
 // tried is the API's answer to a call with the token.
@@ -80,10 +95,14 @@ func (v *visit) askSignIn() error {
 	if v.known {
 		return v.back("/console/", nil)
 	}
+	if status := v.guessed(); status != http.StatusUnauthorized {
+		return v.refuse(status)
+	}
 	return v.render(http.StatusOK, "sign-in", view{Title: "Sign in", Data: signInData{To: v.r.FormValue("to")}})
 }
 
 func (v *visit) signIn() error {
+	v.visitor = visitor{} // the answer says nothing about the cookie, which nobody counted
 	if err := v.parseForm(); err != nil {
 		return err
 	}
@@ -95,11 +114,21 @@ func (v *visit) signIn() error {
 	if _, _, ok := v.Identify(token); status != http.StatusOK && !(ok && status >= http.StatusInternalServerError) {
 		return v.refuse(status)
 	}
-	v.setCookie(token, cookieLife)
-	if !strings.HasPrefix(to, "/console/") {
+	v.setCookie(cookieName, token, cookieLife)
+	if !ofConsole(to) {
 		to = "/console/"
 	}
 	return v.back(to, nil)
+}
+
+// ofConsole says whether the address is one of the console, however a browser reads it.
+func ofConsole(to string) bool {
+	u, err := url.Parse(to)
+	if err != nil || !strings.HasPrefix(to, "/console") || strings.ContainsFunc(to+u.Path, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
+		return false
+	}
+	clean := path.Clean(u.Path)
+	return clean == "/console" || strings.HasPrefix(clean, "/console/")
 }
 
 // refuse shows the form again.
@@ -115,6 +144,6 @@ func (v *visit) refuse(status int) error {
 }
 
 func (v *visit) signOut() error {
-	v.setCookie("", -time.Second)
+	v.setCookie(cookieName, "", -time.Second)
 	return v.back(signInPath, nil)
 }
