@@ -31,13 +31,25 @@ type clientConfig struct {
 }
 
 func (c clientConfig) check(f *faults) {
-	if u, err := url.Parse(c.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	u, err := url.Parse(c.URL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		f.add("url", "is not the address of an API; give one such as http://127.0.0.1:8080")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		f.add("url", "has a user, a query or a fragment; give the address alone, such as http://127.0.0.1:8080, and the token as EXPORTD_TOKEN")
+	}
+	if !fitsHeader(strings.TrimSpace(string(c.Token))) {
+		f.add("token", "has characters that no token has")
 	}
 }
 
+// fitsHeader says whether s can be sent in a header as it is.
+func fitsHeader(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
 func (c clientConfig) client() client.Client {
-	return client.Client{URL: c.URL, Token: string(c.Token), Every: time.Second, Patience: 2 * time.Minute}
+	return client.Client{URL: c.URL, Token: strings.TrimSpace(string(c.Token)), Every: time.Second, Patience: 2 * time.Minute}
 }
 
 // clientEnd says why a call failed and gives the exit code of it. Of what was interrupted, goesOn says how it stands.
@@ -87,6 +99,7 @@ const pageSize = 200
 
 // pages asks for pages until there are limit entries, and says whether there would be more. A page may be empty and yet have a next one.
 func pages[T any](limit int, page func(limit int, cursor string) (entries []T, next string, err error)) (all []T, more bool, err error) {
+	seen := cursors{}
 	for cursor := ""; ; {
 		entries, next, err := page(min(pageSize, limit-len(all)), cursor)
 		if err != nil {
@@ -96,11 +109,22 @@ func pages[T any](limit int, page func(limit int, cursor string) (entries []T, n
 		if next == "" || len(all) >= limit {
 			return all, next != "", nil
 		}
-		if next == cursor {
-			return all, false, errors.New("the API's list goes round in circles: its cursor does not move")
+		if err := seen.add(next); err != nil {
+			return all, false, err
 		}
 		cursor = next
 	}
+}
+
+// cursors are those that a list has given.
+type cursors map[string]bool
+
+func (c cursors) add(next string) error {
+	if c[next] {
+		return errors.New("the API's list goes round in circles: it gave the same cursor twice")
+	}
+	c[next] = true
+	return nil
 }
 
 func checkLimit(f *faults, limit int) {

@@ -125,10 +125,10 @@ func inTime(ctx context.Context, what string, look func(context.Context) finding
 
 func (f finding) print(w io.Writer) (ok bool) {
 	if len(f.faults) == 0 {
-		fmt.Fprintln(w, strings.TrimSpace(fmt.Sprintf("ok    %-14s %s", f.what, f.detail)))
+		fmt.Fprintln(w, strings.TrimSpace(fmt.Sprintf("ok    %-14s %s", f.what, printable(f.detail))))
 	}
 	for _, line := range f.faults {
-		fmt.Fprintf(w, "FAIL  %-14s %s\n", f.what, strings.Join(strings.Fields(line), " ")) // drivers' errors have several lines
+		fmt.Fprintf(w, "FAIL  %-14s %s\n", f.what, printable(strings.Join(strings.Fields(line), " "))) // drivers' errors have several lines
 	}
 	for _, line := range f.notes {
 		fmt.Fprintf(w, "note  %-14s %s\n", f.what, line)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"sync"
 	"syscall"
@@ -83,6 +85,7 @@ type download struct {
 	fromStore             int64 // bytes of the files fetched
 	inARow                int   // files given up after all tries, with none fetched in between
 	giveUp                bool
+	unsaid                error // of standard output
 }
 
 // mostInARow is how many files are given up before the rest is: API or store are away, and each file's tries take seconds.
@@ -138,10 +141,10 @@ func (d *download) one(ctx context.Context, ch client.Chunk, name fileName) {
 		return // interrupted, which is said once
 	case err != nil:
 		d.failed++
-		if !errors.As(err, &permanent{}) {
+		if !errors.As(err, &permanent{}) || errors.Is(err, fs.ErrPermission) {
 			d.inARow++
 		}
-		d.giveUp = d.giveUp || d.inARow >= mostInARow || errors.Is(err, syscall.ENOSPC)
+		d.giveUp = d.giveUp || d.inARow >= mostInARow || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS)
 		d.sayLine(fmt.Sprintf("exportd: %s: %s", printable(ch.ChunkKey), printable(err.Error())))
 	case kept:
 		d.kept++
@@ -172,7 +175,9 @@ func (d *download) printFile(ch client.Chunk, name string, kept bool, err error)
 		line.Outcome = "kept"
 	}
 	text, _ := json.Marshal(line) // it has nothing that JSON cannot hold
-	fmt.Fprintf(d.stdout, "%s\n", text)
+	if _, err := fmt.Fprintf(d.stdout, "%s\n", text); err != nil && d.unsaid == nil {
+		d.unsaid, d.giveUp = err, true
+	}
 }
 
 func (d *download) sayLine(line string) {
@@ -224,8 +229,8 @@ func (d *download) end(ctx context.Context) error {
 	if d.json {
 		out = d.stderr
 	}
-	if _, err := fmt.Fprintln(out, line); err != nil {
-		return err
+	if _, err := fmt.Fprintln(out, line); err != nil || d.unsaid != nil {
+		return cmp.Or(err, d.unsaid)
 	}
 	if d.failed > 0 {
 		return errSilent

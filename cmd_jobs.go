@@ -150,7 +150,7 @@ func (c *chunksCommand) runOne(ctx context.Context, p *process) error {
 		return err
 	}
 	if p.drawsOn(p.stdout) {
-		fmt.Fprintf(p.stdout, "%s %s, %s spent\n", printable(ch.ChunkKey), ch.Status, count(ch.AttemptCount, "attempt"))
+		fmt.Fprintf(p.stdout, "%s %s, %s spent\n", printable(ch.ChunkKey), printable(ch.Status), count(ch.AttemptCount, "attempt"))
 		if note := chunkNote(ch); note != "" {
 			fmt.Fprintln(p.stdout, lines(note))
 		}

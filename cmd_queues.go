@@ -81,6 +81,9 @@ func (c *parkedCommand) check(f *faults) {
 		f.add("broker-urls", "is not set; to look into the parking queue give the broker as stomp://host:61613, and its login")
 	}
 	c.Login.check(f)
+	if c.Drain && c.Limit != defaultParked {
+		f.add("limit", "is of the list; --drain takes every message of the queue")
+	}
 	if c.Since+c.From+c.To+c.Key+c.ErrorCode != "" {
 		f.lines = append(f.lines, "--since, --from, --to, --key and --error-code are of the database; leave them out with --broker and --drain")
 	}
@@ -97,6 +100,9 @@ func (c *parkedCommand) run(ctx context.Context, p *process) error {
 }
 
 var parkedHeader = []string{"JOB", "CHUNK", "ATTEMPTS", "FAILED", "CODE", "ERROR"}
+
+// defaultParked is --limit unless it is given.
+const defaultParked = 50
 
 // mostLookedAt bounds the jobs that are asked for their dead letters.
 const mostLookedAt = 1000
@@ -136,6 +142,7 @@ func (c *parkedCommand) list(ctx context.Context, p *process) error {
 // collect asks the jobs that may have dead letters, for no list has them all. It finds one more than are shown, if there is one.
 func (c *parkedCommand) collect(ctx context.Context) (letters []deadLetter, looked int, err error) {
 	for _, status := range []string{"FAILED", "IN_PROGRESS", "CANCELLING", "CANCELLED"} {
+		seen := cursors{}
 		for cursor := ""; ; {
 			jobs, next, err := c.client().Jobs(ctx, client.JobsFilter{Status: status, Key: c.Key, From: c.From, To: c.To, Limit: pageSize}, cursor)
 			if err != nil {
@@ -152,8 +159,11 @@ func (c *parkedCommand) collect(ctx context.Context) (letters []deadLetter, look
 					return letters, looked, err
 				}
 			}
-			if next == "" || next == cursor {
+			if next == "" {
 				break
+			}
+			if err := seen.add(next); err != nil {
+				return letters, looked, err
 			}
 			cursor = next
 		}

@@ -61,6 +61,9 @@ func (c *submitCommand) check(f *faults) {
 	if c.Quiet && c.JSON {
 		f.add("quiet", "and --json are both given; keep one")
 	}
+	if c.Idempotency != "" && !fitsHeader(c.Idempotency) {
+		f.add("idempotency-key", "is %q; it must be printable ASCII", c.Idempotency)
+	}
 }
 
 func (c *submitCommand) run(ctx context.Context, p *process) error {
@@ -83,9 +86,12 @@ func (c *submitCommand) run(ctx context.Context, p *process) error {
 	case c.JSON && !c.Watch:
 		return printJob(p, job, true)
 	case c.Quiet || !c.JSON && !p.drawsOn(p.stdout) && !c.Watch:
-		fmt.Fprintln(p.stdout, printable(job.JobID))
+		_, err = fmt.Fprintln(p.stdout, printable(job.JobID))
 	case !c.JSON && p.drawsOn(p.stdout):
-		fmt.Fprintf(p.stdout, "%s submitted, %s\n", printable(job.JobID), count(job.Total, "chunk"))
+		_, err = fmt.Fprintf(p.stdout, "%s submitted, %s\n", printable(job.JobID), count(job.Total, "chunk"))
+	}
+	if err != nil {
+		return fmt.Errorf("job %s was submitted, but that could not be printed: %w", job.JobID, err)
 	}
 	if !c.Watch {
 		if !c.Quiet && p.drawsOn(p.stderr) {

@@ -50,7 +50,7 @@ func (p permanent) Unwrap() error { return p.error }
 
 // fetch has the chunk's file lie in the folder under name, whole and with the right sha256, or not at all. Kept: it was there already.
 func (f *fetcher) fetch(ctx context.Context, ch client.Chunk, name string) (kept bool, fetched int64, err error) {
-	switch ok, err := f.isThere(ch, name); {
+	switch ok, err := f.isThere(ctx, ch, name); {
 	case err != nil:
 		return false, 0, err
 	case ok:
@@ -82,7 +82,7 @@ func (f *fetcher) fetch(ctx context.Context, ch client.Chunk, name string) (kept
 }
 
 // isThere says whether the file lies in the folder as it should be.
-func (f *fetcher) isThere(ch client.Chunk, name string) (bool, error) {
+func (f *fetcher) isThere(ctx context.Context, ch client.Chunk, name string) (bool, error) {
 	info, err := f.into.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -100,10 +100,23 @@ func (f *fetcher) isThere(ch client.Chunk, name string) (bool, error) {
 	}
 	defer file.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, file); err != nil {
+	if _, err := io.Copy(sum, heedful{ctx, file}); err != nil {
 		return false, err
 	}
 	return hexOf(sum) == ch.Checksum, nil
+}
+
+// heedful reads until ctx ends: a large file takes a while.
+type heedful struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r heedful) Read(b []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(b)
 }
 
 func hexOf(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
@@ -134,8 +147,11 @@ func (t *transfer) try(ctx context.Context) (err error) {
 		return permanent{err}
 	}
 	defer t.part.Close()
+	if info, err := t.part.Stat(); err != nil || !info.Mode().IsRegular() {
+		return permanent{cmp.Or(err, fmt.Errorf("%s is there and is no plain file; move it away", t.into.path(t.name+partial)))}
+	}
 	t.sum = sha256.New()
-	if t.have, err = io.Copy(t.sum, t.part); err != nil {
+	if t.have, err = io.Copy(t.sum, heedful{ctx, t.part}); err != nil {
 		return permanent{err}
 	}
 	t.tell(t.have)

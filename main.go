@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return exitOK
 	case errors.As(err, &ended):
 	case !errors.Is(err, errSilent):
-		fmt.Fprintf(stderr, "exportd: %v\n", err)
+		fmt.Fprintf(stderr, "exportd: %s\n", lines(err.Error()))
 	}
 	return int(ended)
 }

@@ -105,9 +105,10 @@ const (
 
 // line is the state in at most width characters: what does not fit is left out from the end, and the bar takes what is over.
 func (d drawing) line(s state, perSecond float64, width int) string {
+	s.label = printable(s.label)
 	share := 0.0
 	if s.total > 0 {
-		share = min(1, float64(s.done)/float64(s.total))
+		share = max(0, min(1, float64(s.done)/float64(s.total)))
 	}
 	parts := []string{fmt.Sprintf("%3d%%", int(100*share)), s.count}
 	if perSecond > 0 {

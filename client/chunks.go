@@ -69,8 +69,11 @@ func (c Client) FileURL(ctx context.Context, jobID, chunkKey string) (address st
 	return file.URL, file.ExpiresAt, err
 }
 
-// each reads the entries of a list.
+// each reads the entries of a list, which exportd always gives, be it empty.
 func each[T any](c Client, entries []Raw, keep func(*T, Raw)) ([]T, error) {
+	if entries == nil {
+		return nil, c.stranger()
+	}
 	list := make([]T, len(entries))
 	for i, raw := range entries {
 		if json.Unmarshal(raw, &list[i]) != nil {

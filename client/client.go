@@ -184,7 +184,11 @@ func (c Client) refusal(resp *http.Response, body []byte) error {
 }
 
 func (c Client) stranger() error {
-	return fmt.Errorf("%s does not answer as exportd does: check EXPORTD_URL", c.URL)
+	address := c.URL
+	if u, err := url.Parse(address); err == nil {
+		address = u.Redacted()
+	}
+	return fmt.Errorf("%s does not answer as exportd does: check EXPORTD_URL", address)
 }
 
 // values are the parameters that are not empty.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/url"
@@ -100,6 +101,9 @@ func (c Client) SubmitKeyed(ctx context.Context, submission any, idempotencyKey 
 // Cancel orders a job to end; it may be repeated.
 func (c Client) Cancel(ctx context.Context, id string) (job Job, err error) {
 	job.Raw, err = c.call(ctx, http.MethodPost, "/jobs/"+url.PathEscape(id)+"/cancel", nil, nil, &job)
+	if err == nil && job.JobID == "" {
+		return job, c.stranger()
+	}
 	return job, err
 }
 
@@ -115,7 +119,7 @@ type Redriven struct {
 // Redrive puts the dead-lettered and cancelled chunks of an ended job back.
 func (c Client) Redrive(ctx context.Context, id string) (r Redriven, err error) {
 	r.Raw, err = c.call(ctx, http.MethodPost, "/jobs/"+url.PathEscape(id)+"/redrive", nil, nil, &r)
-	return r, err
+	return r, c.unlessRedriven(r, err)
 }
 
 // RedriveFilter leaves out what is empty.
@@ -131,5 +135,13 @@ type RedriveFilter struct {
 // RedriveAll does the same for every job that matches.
 func (c Client) RedriveAll(ctx context.Context, f RedriveFilter) (r Redriven, err error) {
 	r.Raw, err = c.call(ctx, http.MethodPost, "/redrive", nil, f, &r)
-	return r, err
+	return r, c.unlessRedriven(r, err)
+}
+
+// unlessRedriven is the error of an answer that does not say what was put back.
+func (c Client) unlessRedriven(r Redriven, err error) error {
+	if err == nil && !bytes.Contains(r.Raw, []byte(`"redriven"`)) {
+		return c.stranger()
+	}
+	return err
 }
