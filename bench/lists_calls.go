@@ -50,7 +50,7 @@ func calls() []call {
 		list = append(list, call{name: strings.TrimSuffix("GET /jobs?"+shown, "?"), path: at("/jobs?" + query)})
 	}
 	for _, query := range []string{"key=K7", "key=RARE", "key=NONE", "key=NONE&status=FAILED", "key=NONE&tenant=t0"} {
-		list = append(list, call{name: "GET /jobs?" + query + ": looks through 400 jobs", path: at("/jobs?" + query)})
+		list = append(list, call{name: "GET /jobs?" + query + ": looks through 250 jobs", path: at("/jobs?" + query)})
 	}
 	return append(list,
 		call{name: "GET /jobs, page 100", path: at("/jobs?"), page: 100},

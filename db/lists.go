@@ -76,7 +76,7 @@ func jobsPage(f export.JobFilter, after *export.Place) (w *where, same, order st
 
 // mostLooks is how many jobs one page of a list looks through for a key. Each look is one probe of the chunks' primary key, so that no index on the
 // key of all chunks is needed, which every claim and settlement would pay for.
-const mostLooks = 400
+const mostLooks = 250
 
 // Jobs lists jobs from the newest on, behind after if that is not nil, and says where the list goes on; nil at its end. With a key in the filter a page
 // may be short, even empty, and yet not the last.

@@ -96,7 +96,7 @@ func TestASearchForAKeyGoesOnWhereItsPageStoppedLooking(t *testing.T) {
 	s := setup(t)
 	pool := sessions(t, s)
 	first, _ := submit(t, s, submission(1, func(r *export.SubmitRequest) { r.Items[0].Key = "RARE" }))
-	generate(t, pool, 500, 1)
+	generate(t, pool, 300, 1)
 	f := export.JobFilter{Key: "RARE"}
 	jobs, next, err := s.Jobs(t.Context(), f, nil, 5)
 	if err != nil || len(jobs) != 0 || next == nil {
