@@ -17,10 +17,10 @@ import (
 // to the group's statement as if nothing had happened.
 const few = 4
 
-// aChunk finds chunk c by the key and claim of row w, and looks at its state only then, as announceSQL does.
+// aChunk finds chunk c by the key of row w.
 const aChunk = `c.job_id = w.job_id and c.chunk_key = w.chunk_key`
 
-// isRunning says it so that the planner does not think of the index of running chunks.
+// isRunning says it so that the planner does not think of the index of running chunks, dead entries and all: see announceSQL.
 const isRunning = `case c.status when 'RUNNING' then true else false end`
 
 var claimOneSQL = `
