@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short verify bench chaos screenshots up down
+.PHONY: help demo test test-short verify bench chaos screenshots image up down
 
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
@@ -38,11 +38,18 @@ screenshots: ## every page of the console, light and dark, wide and phone, into 
 	EXPORTD_TEST_REQUIRE=chromium EXPORTD_SCREENSHOTS=$(CURDIR)/docs/screenshots/all go test -count=1 -run TestScreenshots -timeout 15m ./e2e
 	cd docs/screenshots/all && cp $(SHOTS) ..
 
-up: .env ## the whole system in containers; the API on http://127.0.0.1:8080
-	COMMIT=$$(git rev-parse HEAD 2>/dev/null) $(COMPOSE) up --build -d
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null)
+COMMIT = $(shell git rev-parse HEAD 2>/dev/null)
+IMAGE ?= exportd:dev
 
-down: ## stop and remove the containers and their data
-	$(COMPOSE) down -v
+image: ## the container image (IMAGE=exportd:dev)
+	docker build -f deploy/Dockerfile --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) -t $(IMAGE) .
+
+up: .env ## the whole system in containers; the API on http://127.0.0.1:8080 (ARGS="--scale consumer=4"; COMPOSE_PROFILES=observability)
+	VERSION=$(VERSION) COMMIT=$(COMMIT) $(COMPOSE) up --build -d $(ARGS)
+
+down: .env ## stop and remove the containers and their data
+	COMPOSE_PROFILES=observability $(COMPOSE) down -v
 
 .env:
 	cp .env.example .env

@@ -24,6 +24,8 @@ type commandLine struct {
 	Demo     demoCommand     `cmd:"" help:"Run everything on this machine with sample data; nothing needs to be configured."`
 	Version  versionCommand  `cmd:"" help:"Print version, commit and Go version."`
 
+	Healthcheck healthcheckCommand `cmd:"" help:"Exit 0 if the api or consumer beside it answers: the health check of a container."`
+
 	Submit   submitCommand   `cmd:"" group:"client" help:"Submit a job."`
 	Status   statusCommand   `cmd:"" group:"client" help:"Show a job."`
 	Watch    watchCommand    `cmd:"" group:"client" help:"Watch a job until it has ended."`
