@@ -28,6 +28,8 @@ var (
 		"github.com/aws/smithy-go":        "s3out",
 		"github.com/johannesboyne/gofake": "s3out",
 		"github.com/versity/versitygw":    "s3out",
+		"github.com/testcontainers":       "containertest",
+		"github.com/moby":                 "containertest",
 		"go.opentelemetry.io":             "traces",
 		"github.com/chromedp":             "e2e",
 	}
@@ -43,6 +45,9 @@ var (
 
 	// consumer stands between the adapters, so its tests from outside run it on the real ones.
 	testedWhole = "consumer_test"
+
+	// containers is what the helpers of the adapters' tests start their services with.
+	containers = "containertest"
 
 	// leaves import the standard library only, so that all others may import them.
 	leaves = []string{"export", "migrations", "activemq"}
@@ -103,6 +108,7 @@ func checkFile(name string, file *ast.File) (breaches []string) {
 		case isOurs && target == top:
 		case slices.Contains(leaves, top) && !isTest && (isOurs || !standard(imported)):
 			breach("%s imports the standard library only, not %s", top, imported)
+		case target == containers && strings.HasSuffix(folder, "test"):
 		case isOurs && !slices.Contains(leaves, target) && callers[top] != target:
 			breach("%s must not import %s: adapters import export and never each other", top, imported)
 		}
@@ -165,6 +171,8 @@ func TestLayoutCheckFindsEachKindOfBreach(t *testing.T) {
 		{"db/a.go", `package db; import "os"; func f() { os.Exit(1) }`, "os.Exit"},
 		{"cmd_api.go", `package main; import "os"; func f() { os.Exit(1) }`, "os.Exit"},
 		{"db/helpers/a.go", `package helpers`, "says nothing"},
+		{"db/a.go", `package db; import "exportd/containertest"`, "never each other"},
+		{"db/dbtest/a.go", `package dbtest; import "github.com/testcontainers/testcontainers-go"`, "belongs to containertest"},
 	} {
 		breaches, err := checkLayout(fstest.MapFS{c.name: {Data: []byte(c.source)}})
 		if err != nil || len(breaches) != 1 || !strings.Contains(breaches[0], c.want) {
@@ -182,7 +190,7 @@ func TestLayoutCheckAllowsWhatIsMeant(t *testing.T) {
 		"demo/demo.go":       `package demo; import ("exportd/db/pglocal"; "exportd/broker/embedded"; "github.com/jackc/pgx/v5")`,
 		"console/a.go":       `package console; import ("exportd/client"; "exportd/export")`,
 		"db/a.go":            `package db; import ("exportd/export"; "exportd/migrations"; "github.com/jackc/pgx/v5")`,
-		"db/dbtest/a.go":     `package dbtest; import ("exportd/db"; "github.com/jackc/pgx/v5")`,
+		"db/dbtest/a.go":     `package dbtest; import ("exportd/containertest"; "exportd/db"; "github.com/jackc/pgx/v5")`,
 		"db/a_test.go":       `package db_test; import ("os"; "testing"); func TestMain(m *testing.M) { os.Exit(m.Run()) }`,
 		"export/a_test.go":   `package export_test; import ("exportd/export"; "pgregory.net/rapid")`,
 		"consumer/a_test.go": `package consumer_test; import ("exportd/db/dbtest"; "github.com/jackc/pgx/v5")`,

@@ -9,11 +9,19 @@ import (
 	"exportd/broker/localmq"
 )
 
+// suite stops a container before the look for leaks.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	defer brokertest.Stop()
+	return s.M.Run()
+}
+
 func TestMain(m *testing.M) {
 	// The watcher of the shared ActiveMQ lives as long as the test binary.
 	// go-stomp leaks one goroutine when a connection ends between Subscribe and the writing of its frame, and waits up to a heart-beat for the receipt
 	// of a COMMIT that it never wrote.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("exportd/broker/localmq.(*Server).Restart.func1"),
+	goleak.VerifyTestMain(suite{m}, goleak.IgnoreAnyFunction("exportd/broker/localmq.(*Server).Restart.func1"),
 		goleak.IgnoreTopFunction("github.com/go-stomp/stomp/v3.(*Subscription).readLoop"),
 		goleak.IgnoreTopFunction("github.com/go-stomp/stomp/v3.(*Conn).sendFrame"))
 }

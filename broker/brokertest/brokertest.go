@@ -4,6 +4,7 @@ package brokertest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"exportd/broker"
 	"exportd/broker/localmq"
+	"exportd/containertest"
 )
 
 // Server is a broker to test against, as a user who may create queues.
@@ -60,18 +62,45 @@ func ActiveMQ(t testing.TB) Server {
 	return Server{Name: "activemq", URLs: []string{url}, User: "admin", Password: "admin"}
 }
 
-var shared = sync.OnceValues(func() (url string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if url, ok, err := container(ctx); ok {
-		return url, err
+// server is the one ActiveMQ of this test binary, started at first use.
+var server struct {
+	sync.Mutex
+	url string
+	err error
+	end func() error // of a container; localmq ends a program with this process
+}
+
+func shared() (url string, err error) {
+	server.Lock()
+	defer server.Unlock()
+	if server.url == "" && server.err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		server.url, server.end, server.err = find(ctx)
 	}
-	s, err := localmq.Start(ctx, localmq.Config{}) // localmq ends it with this process
+	return server.url, server.err
+}
+
+func find(ctx context.Context) (url string, end func() error, err error) {
+	if url, end, err = container(ctx); !errors.Is(err, containertest.ErrNone) {
+		return url, end, err
+	}
+	s, err := localmq.Start(ctx, localmq.Config{})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return s.URL(), nil
-})
+	return s.URL(), nil, nil
+}
+
+// Stop ends a container that ActiveMQ started. TestMain calls it after the tests, before it looks for leaks; what nobody stops ends with the process.
+func Stop() {
+	server.Lock()
+	defer server.Unlock()
+	if server.end != nil {
+		_ = server.end() // it ends with the process anyway
+	}
+	server.url, server.end = "", nil
+}
 
 // PrivateActiveMQ starts an ActiveMQ of this test's own, with a TLS connector, and stops it when the test ends. It needs Debian's package.
 func PrivateActiveMQ(t testing.TB, cfg localmq.Config) (Server, *localmq.Server) {
@@ -101,8 +130,8 @@ func PrivateActiveMQ(t testing.TB, cfg localmq.Config) (Server, *localmq.Server)
 
 func missing(t testing.TB, err error) {
 	t.Helper()
-	text := fmt.Sprintf("no ActiveMQ for this test: %v; or set EXPORTD_TEST_BROKER_URL, or start a container engine and pull %s", err, image)
-	if strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "activemq") {
+	text := fmt.Sprintf("no ActiveMQ for this test: %v; or set EXPORTD_TEST_BROKER_URL, or start a container engine and pull %s", err, Image)
+	if containertest.Required() || strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "activemq") {
 		t.Fatal(text)
 	}
 	t.Skip(text)

@@ -1,7 +1,7 @@
 // Package dbtest gives each test a database of its own on a real PostgreSQL server.
 //
 // The server of a test binary is found in this order: the superuser URL in EXPORTD_TEST_DATABASE_URL; a container, when an engine answers and
-// has the image; the programs installed on this machine. Without any the test skips, or fails when EXPORTD_TEST_REQUIRE names postgres.
+// has the image; the programs installed on this machine, unless EXPORTD_TEST_REQUIRE names containers. Without any the test skips, or fails when that names postgres.
 package dbtest
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"exportd/containertest"
 	"exportd/db/pglocal"
 )
 
@@ -174,8 +175,8 @@ func findServer(ctx context.Context) (admin string, end func(context.Context) er
 		}
 		return admin, nil, nil
 	}
-	if admin, end, err = startContainer(ctx); err == nil {
-		return admin, end, nil
+	if admin, stop, err := startContainer(ctx); !errors.Is(err, containertest.ErrNone) {
+		return admin, func(context.Context) error { return stop() }, err
 	}
 	s, err := pglocal.Start(ctx, pglocal.Options{Settings: settings})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"exportd/containertest"
 	"exportd/s3out"
 	"exportd/s3out/locals3"
 )
@@ -27,7 +28,7 @@ var server struct {
 	sync.Mutex
 	endpoint string
 	err      error
-	stop     func()
+	stop     func() error
 }
 
 // Endpoint starts the test binary's S3 if need be and says where it is. Credentials are put into the environment of the process, where the SDK
@@ -40,7 +41,7 @@ func Endpoint(t testing.TB) string {
 		server.endpoint, server.stop, server.err = find(t.Context())
 	}
 	if server.err != nil {
-		if slices.Contains(strings.Split(os.Getenv("EXPORTD_TEST_REQUIRE"), ","), "s3") {
+		if containertest.Required() || slices.Contains(strings.Split(os.Getenv("EXPORTD_TEST_REQUIRE"), ","), "s3") {
 			t.Fatalf("no S3 for this test: %v", server.err)
 		}
 		t.Skipf("no S3 for this test: %v\ntry: %s", server.err, locals3.Hint)
@@ -53,7 +54,7 @@ func Stop() {
 	server.Lock()
 	defer server.Unlock()
 	if server.stop != nil {
-		server.stop()
+		_ = server.stop() // it ends with the process anyway
 	}
 	server.endpoint, server.stop = "", nil
 }
@@ -123,13 +124,13 @@ func remove(t testing.TB, store *s3out.Store, cfg s3out.Config) {
 	}
 }
 
-func find(ctx context.Context) (endpoint string, stop func(), err error) {
+func find(ctx context.Context) (endpoint string, stop func() error, err error) {
 	if e := os.Getenv("EXPORTD_TEST_S3_ENDPOINT"); e != "" {
-		return e, func() {}, nil
+		return e, nil, nil
 	}
 	ctx = context.WithoutCancel(ctx) // of the first test; the server outlives it
 	endpoint, stop, err = container(ctx)
-	if errors.Is(err, errNoEngine) {
+	if errors.Is(err, containertest.ErrNone) {
 		endpoint, stop, err = program(ctx)
 	}
 	if err != nil {
@@ -143,7 +144,7 @@ func find(ctx context.Context) (endpoint string, stop func(), err error) {
 	return endpoint, stop, nil
 }
 
-func program(ctx context.Context) (endpoint string, stop func(), err error) {
+func program(ctx context.Context) (endpoint string, stop func() error, err error) {
 	path, err := locals3.Find(ctx)
 	if err != nil {
 		return "", nil, fmt.Errorf("no program versitygw: %w", err)
@@ -156,8 +157,7 @@ func program(ctx context.Context) (endpoint string, stop func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return s.Endpoint(), func() {
-		_ = s.Kill() // nothing is worth a graceful end
-		_ = os.RemoveAll(dir)
+	return s.Endpoint(), func() error {
+		return errors.Join(s.Kill(), os.RemoveAll(dir)) // nothing is worth a graceful end
 	}, nil
 }
