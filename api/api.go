@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 )
 
 // store is the truth. Its errors are export's; every other error is a fault of ours.
@@ -38,6 +39,9 @@ type store interface {
 	// Redrivable lists up to limit jobs that Redrive would put chunks of back.
 	Redrivable(ctx context.Context, f export.RedriveFilter, limit int) ([]export.Redrivable, error)
 	Workers(ctx context.Context) ([]export.Worker, error)
+	// Record writes an audit line of what is no order. Cancel and Redrive write that of export.OrderOf(ctx) with what they do, and none if they change nothing.
+	Record(ctx context.Context, l export.AuditLine) error
+	Audit(ctx context.Context, f export.AuditFilter, after *export.AuditPlace, limit int) (lines []export.AuditLine, next *export.AuditPlace, err error)
 }
 
 // Config is what an API is made of. Log and Metrics are required, and so are Store and Objects except for [NewProbes].
@@ -109,6 +113,9 @@ type API struct {
 	watches *watches
 	limits  *limiter
 	depths  depths
+	// operations are the names of the calls, by method and route.
+	operations      map[string]string
+	lines, refusals *limiter // of the audit log
 	// stopping is closed when Serve begins to end: who waits for something answers then.
 	stopping chan struct{}
 }
@@ -127,6 +134,7 @@ func New(c Config) *API {
 	a.registerEvents(h)
 	a.registerRedrive(h)
 	a.registerFleet(h)
+	a.registerAudit(h)
 	documentCallback(h.OpenAPI())
 	a.registerDocs(h.OpenAPI())
 	a.registerConsole()
@@ -148,6 +156,10 @@ func NewProbes(c Config) *API {
 		watches: newWatches(c),
 		limits:  limits,
 
+		operations: map[string]string{},
+		lines:      &limiter{rate: rate.Every(clientEvery), burst: clientLines, buckets: map[string]*rate.Limiter{}},
+		refusals:   &limiter{rate: rate.Every(refusalEvery), burst: allRefusals, buckets: map[string]*rate.Limiter{}},
+
 		stopping: make(chan struct{}),
 	}
 	e := a.engine
@@ -158,7 +170,7 @@ func NewProbes(c Config) *API {
 	// Path values may hold %2F. They are unescaped by pathValue, because gin takes '+' for a space.
 	e.UseEscapedPath = true
 	e.UnescapePathValues = false
-	e.Use(a.identify, a.observe, a.recoverPanic, a.guard)
+	e.Use(a.identify, a.observe, a.recoverPanic, a.audit, a.guard)
 	e.NoRoute(func(c *gin.Context) { a.fail(c, errNoRoute) })
 	e.NoMethod(a.noMethod)
 	a.registerProbes()
@@ -211,6 +223,7 @@ func (a *API) huma() huma.API {
 
 // register adds an operation whose errors go through the table.
 func register[I, O any](a *API, h huma.API, op huma.Operation, handle func(context.Context, *I) (*O, error)) {
+	a.operations[op.Method+" "+strings.NewReplacer("{", ":", "}", "").Replace(op.Path)] = op.OperationID
 	huma.Register(h, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {

@@ -25,6 +25,7 @@ const (
 // limiter bounds what a client may ask for. A client is a token, or an address where there are no tokens.
 type limiter struct {
 	rate    rate.Limit // requests a second; 0: no limit
+	burst   int        // requests at once
 	perOne  int        // answers held open for a client
 	overall int        // and for all clients
 
@@ -37,7 +38,7 @@ type limiter struct {
 
 func newLimiter(c Config) *limiter {
 	return &limiter{
-		rate: rate.Limit(c.RateLimit), perOne: cmp.Or(c.Streams.Client, mostClientStreams), overall: cmp.Or(c.Streams.All, mostStreams),
+		rate: rate.Limit(c.RateLimit), burst: int(max(1, math.Ceil(c.RateLimit))), perOne: cmp.Or(c.Streams.Client, mostClientStreams), overall: cmp.Or(c.Streams.All, mostStreams),
 		buckets: map[string]*rate.Limiter{}, streams: map[string]int{},
 	}
 }
@@ -58,7 +59,7 @@ func (l *limiter) take(client string, now time.Time) (wait time.Duration) {
 			}
 		}
 		if bucket = l.buckets[client]; bucket == nil {
-			bucket = rate.NewLimiter(l.rate, int(max(1, math.Ceil(float64(l.rate)))))
+			bucket = rate.NewLimiter(l.rate, l.burst)
 			l.buckets[client] = bucket
 		}
 	}

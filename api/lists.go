@@ -48,6 +48,7 @@ func (f *parameterFaults) add(name string, err error) {
 
 var (
 	errCursor = errors.New("is not a cursor of this list; start without one")
+	errWord   = errors.New("has more than 128 bytes, or what cannot be printed")
 	errTime   = errors.New("must be a time like 2026-01-02T10:00:00Z, or a day like 2026-01-02")
 )
 

@@ -10,6 +10,7 @@ type metrics struct {
 	seconds   *prometheus.HistogramVec
 	submitted *prometheus.CounterVec
 	chunks    prometheus.Counter
+	audited   *prometheus.CounterVec
 }
 
 // newMetrics makes those of the requests.
@@ -38,7 +39,13 @@ func (m *metrics) submissions(registry *prometheus.Registry) {
 	for _, result := range []string{"stored", "replayed"} {
 		m.submitted.WithLabelValues(result)
 	}
-	registry.MustRegister(m.submitted, m.chunks)
+	m.audited = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "exportd_audit_records_total", Help: "Sign-ins and refusals, by what became of their audit line: recorded, left_out because there were many, failed.",
+	}, []string{"result"})
+	for _, result := range []string{"recorded", "left_out", "failed"} {
+		m.audited.WithLabelValues(result)
+	}
+	registry.MustRegister(m.submitted, m.chunks, m.audited)
 }
 
 // submission counts one.

@@ -58,6 +58,7 @@ func (a *API) cancel(ctx context.Context, in *orderInput) (*cancelOutput, error)
 	tenant := requestOf(ctx).caller.sees()
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeouts.Submit)
 	defer cancel()
+	storing = export.WithOrder(storing, requestOf(ctx).order("cancelJob"))
 	if err := a.Store.Cancel(storing, tenant, id); err != nil {
 		return nil, err
 	}
@@ -78,6 +79,7 @@ func (a *API) redrive(ctx context.Context, in *orderInput) (*redriveOutput, erro
 	}
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeouts.Submit)
 	defer cancel()
+	storing = export.WithOrder(storing, requestOf(ctx).order("redriveJob"))
 	n, err := a.Store.Redrive(storing, requestOf(ctx).caller.sees(), id)
 	if err != nil {
 		return nil, err

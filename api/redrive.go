@@ -79,6 +79,7 @@ func (a *API) redriveAll(ctx context.Context, in *redriveAllInput) (*redriveAllO
 	filter.Tenant = requestOf(ctx).caller.sees()
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeouts.Submit)
 	defer cancel()
+	storing = export.WithOrder(storing, redriveOrder(requestOf(ctx), filter))
 	limit := mostRedriven
 	if dryRun {
 		limit = mostCounted

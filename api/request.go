@@ -22,6 +22,9 @@ type request struct {
 	caller      caller // set by authenticate
 	client      string // set by limit: who is counted
 	problem     string // the kind of the problem that was answered, for the log
+	sender      sender
+	page        *request // of the console, that asks in the visitor's name; nil: nobody stands between
+	signsIn     bool     // a visitor of the console
 }
 
 type caller struct {
@@ -61,6 +64,13 @@ func (a *API) identify(c *gin.Context) {
 	}
 	if r.id == "" {
 		r.id = rand.Text()
+	}
+	r.page, _ = c.Request.Context().Value(requestKey{}).(*request)
+	if r.page != nil {
+		r.sender = r.page.sender
+	} else {
+		r.sender = senderOf(c.Request)
+		r.signsIn = c.Request.Method == http.MethodPost && c.Request.URL.Path == signInPath
 	}
 	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), requestKey{}, r))
 	c.Header(requestIDHeader, r.id)

@@ -17,6 +17,8 @@ type memory struct {
 	jobs map[string]*stored // by job id
 	keys map[[2]string]string
 
+	lines []export.AuditLine // oldest first
+
 	// before, if set, runs at the start of each call; its error is the call's.
 	before func(context.Context) error
 }
@@ -109,10 +111,53 @@ func (m *memory) Cancel(ctx context.Context, tenant, id string) error {
 	case job.Status.Ended():
 		return fmt.Errorf("job %s is %s: %w", id, job.Status, export.ErrEnded)
 	}
+	if job.Status != export.Cancelling {
+		n := job.Pending + job.Retrying
+		m.did(ctx, job, n)
+	}
 	m.change(id, func(j *export.Job) {
 		j.Status, j.Pending, j.Retrying, j.Cancelled = export.Cancelling, 0, 0, j.Cancelled+j.Pending+j.Retrying
 	})
 	return nil
+}
+
+// did writes the line of an order.
+func (m *memory) did(ctx context.Context, job export.Job, chunks int) {
+	m.write(export.AuditLine{Order: export.OrderOf(ctx), JobID: job.ID, JobTenant: job.Tenant, Chunks: &chunks})
+}
+
+func (m *memory) write(l export.AuditLine) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l.ID, l.At = int64(len(m.lines)+1), day
+	m.lines = append(m.lines, l)
+}
+
+func (m *memory) Record(ctx context.Context, l export.AuditLine) error {
+	if err := m.begin(ctx); err != nil {
+		return err
+	}
+	m.write(l)
+	return nil
+}
+
+func (m *memory) Audit(ctx context.Context, f export.AuditFilter, after *export.AuditPlace, limit int) (lines []export.AuditLine, next *export.AuditPlace, err error) {
+	if err := m.begin(ctx); err != nil {
+		return nil, nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range slices.Backward(m.lines) {
+		if f.Tenant != "" && l.Tenant != f.Tenant || f.Token != "" && l.Token != f.Token || f.Action != "" && l.Action != f.Action || f.JobID != "" && l.JobID != f.JobID ||
+			l.At.Before(f.From) || !f.To.IsZero() && !l.At.Before(f.To) || after != nil && l.ID >= after.ID {
+			continue
+		}
+		if len(lines) == limit {
+			return lines, &export.AuditPlace{At: lines[limit-1].At, ID: lines[limit-1].ID}, nil
+		}
+		lines = append(lines, l)
+	}
+	return lines, nil, nil
 }
 
 func (m *memory) Redrive(ctx context.Context, tenant, id string) (n int, err error) {
@@ -127,6 +172,7 @@ func (m *memory) Redrive(ctx context.Context, tenant, id string) (n int, err err
 		n = j.Failed + j.Cancelled
 		j.Status, j.Run, j.Pending, j.Failed, j.Cancelled, j.CompletedAt, j.ErrorMessage = export.InProgress, j.Run+1, n, 0, 0, nil, ""
 	})
+	m.did(ctx, job, n)
 	return n, nil
 }
 

@@ -77,7 +77,8 @@ func (a *API) submit(ctx context.Context, in *submitInput) (*submitOutput, error
 		return nil, err
 	}
 	a.metrics.submission(replayed, job.Total)
-	a.Log.Info("job submitted", "jobId", job.ID, "chunks", job.Total, "replayed", replayed, "requestId", r.id, "tenant", r.caller.tenant)
+	a.Log.Info("job submitted", "jobId", job.ID, "chunks", job.Total, "replayed", replayed, "requestId", r.id, "tenant", r.caller.tenant,
+		"role", r.caller.role(), "token", r.caller.fingerprint(), "address", r.sender.address)
 	if a.Wake != nil {
 		a.Wake()
 	}

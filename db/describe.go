@@ -61,11 +61,11 @@ func (s *Store) deniedRights(ctx context.Context, submits bool) (denied []string
 			where c.relnamespace = current_schema()::regnamespace and c.relname = any($1)
 		), needed as (
 			select relname, right_, has_table_privilege(oid, right_) as granted from things, unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) right_
-			where relkind in ('r', 'p') and ($2 or right_ <> 'INSERT' or relname not in ('job', 'job_chunk'))
+			where relkind in ('r', 'p') and case when relname = 'audit' then $2 and right_ in ('SELECT', 'INSERT') else $2 or right_ <> 'INSERT' or relname not in ('job', 'job_chunk') end
 			union all
 			select relname, 'USAGE', has_sequence_privilege(oid, 'USAGE') from things where relkind = 'S' and $2
 		)
 		select coalesce(array_agg(right_ || ' on ' || relname order by relname, right_) filter (where not granted), '{}'), (select count(*) from things)
-		from needed`, []string{"job_number", "job", "job_chunk", "dispatch", "outbox", "chunk_attempt", "file_cache", "worker"}, submits).Scan(&denied, &tables)
+		from needed`, []string{"job_number", "job", "job_chunk", "dispatch", "outbox", "chunk_attempt", "file_cache", "worker", "audit"}, submits).Scan(&denied, &tables)
 	return denied, tables, err
 }

@@ -97,22 +97,41 @@ const eventColumns = `j.job_id as id, j.tenant, j.status, j.run, j.total, j.done
 // Cancel orders the job to end: what has not started is cancelled here, what runs is stopped by its worker. Cancelling again is no error;
 // export.ErrEnded when the job has ended otherwise or its outcome is fixed already.
 func (s *Store) Cancel(ctx context.Context, tenant, jobID string) error {
-	return s.inTx(ctx, func(tx pgx.Tx) error {
-		_, outcome, err := lockJob(ctx, tx, tenant, jobID)
+	return s.ordered(ctx, func(tx pgx.Tx) (*export.AuditLine, error) {
+		job, err := lockJob(ctx, tx, tenant, jobID)
+		outcome := job.outcome
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case outcome == string(export.Cancelled):
-			return nil
+			return nil, nil
 		case outcome != "":
-			return fmt.Errorf("job %s is %s or just ending so, and cannot be cancelled any more: %w", jobID, outcome, export.ErrEnded)
+			return nil, fmt.Errorf("job %s is %s or just ending so, and cannot be cancelled any more: %w", jobID, outcome, export.ErrEnded)
 		}
 		if _, err := tx.Exec(ctx, `update job set ending = 'CANCEL', status = 'CANCELLING', updated_at = now() where job_id = $1`, jobID); err != nil {
-			return err
+			return nil, err
 		}
-		_, err = cancelWaiting(ctx, tx, jobID)
+		n, err := cancelWaiting(ctx, tx, jobID)
+		if job.status == export.Cancelling { // the order was given before
+			return nil, err
+		}
+		return deed(ctx, jobID, job.tenant, int(n)), err
+	})
+}
+
+// ordered runs an order in one transaction with its audit line; without a line nothing was changed on anybody's order.
+func (s *Store) ordered(ctx context.Context, do func(pgx.Tx) (*export.AuditLine, error)) error {
+	var line *export.AuditLine
+	err := s.inTx(ctx, func(tx pgx.Tx) (err error) {
+		if line, err = do(tx); err == nil && line != nil {
+			err = writeLine(ctx, tx, *line)
+		}
 		return err
 	})
+	if err == nil && line != nil {
+		s.tell(ctx, *line)
+	}
+	return err
 }
 
 // cancelWaiting cancels what has not started of an ending job, whose lock the caller holds.
@@ -133,20 +152,20 @@ func cancelWaiting(ctx context.Context, tx pgx.Tx, jobID string) (n int64, err e
 // Redrive brings the dead-lettered and cancelled chunks of an ended FAILED or CANCELLED job back, with all their attempts, and answers how many.
 // export.ErrEnded when the job is COMPLETED, or has not ended.
 func (s *Store) Redrive(ctx context.Context, tenant, jobID string) (n int, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.ordered(ctx, func(tx pgx.Tx) (*export.AuditLine, error) {
 		n = 0
-		status, _, err := lockJob(ctx, tx, tenant, jobID)
+		job, err := lockJob(ctx, tx, tenant, jobID)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if status != export.Failed && status != export.Cancelled {
-			return fmt.Errorf("job %s is %s; only a FAILED or CANCELLED job can be re-driven: %w", jobID, status, export.ErrEnded)
+		if job.status != export.Failed && job.status != export.Cancelled {
+			return nil, fmt.Errorf("job %s is %s; only a FAILED or CANCELLED job can be re-driven: %w", jobID, job.status, export.ErrEnded)
 		}
 		if err := lockChunks(ctx, tx, jobID, `'DLQ', 'CANCELLED'`); err != nil {
-			return err
+			return nil, err
 		}
 		if err := tx.QueryRow(ctx, `select count(*) from job_chunk where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID).Scan(&n); err != nil || n == 0 {
-			return err
+			return nil, err
 		}
 		var b pgx.Batch
 		b.Queue(`update job set status = 'IN_PROGRESS', run = run + 1, ending = null, outcome = null, pinned_at = null, completed_at = null, done = null, failed = null,
@@ -158,17 +177,24 @@ func (s *Store) Redrive(ctx context.Context, tenant, jobID string) (n int, err e
 			on conflict (job_id, chunk_key) do update set debt_id = default, state = 'READY', rank = excluded.rank, due_at = excluded.due_at, owed_at = excluded.owed_at, sent_at = null, sends = 0, error = null`, jobID)
 		b.Queue(`update job_chunk set status = 'PENDING', attempts = 0, completed_at = null, error_code = null, error_message = null
 			where job_id = $1 and status in ('DLQ', 'CANCELLED')`, jobID)
-		return tx.SendBatch(ctx, &b).Close()
+		return deed(ctx, jobID, job.tenant, n), tx.SendBatch(ctx, &b).Close()
 	})
 	return n, err
 }
 
-func lockJob(ctx context.Context, tx pgx.Tx, tenant, jobID string) (status export.JobStatus, outcome string, err error) {
-	err = tx.QueryRow(ctx, `select status, coalesce(outcome, '') from job where job_id = $1 and ($2 = '' or tenant = $2) for update`, jobID, tenant).Scan(&status, &outcome)
+type lockedJob struct {
+	tenant  string
+	status  export.JobStatus
+	outcome string // pinned, or empty
+}
+
+func lockJob(ctx context.Context, tx pgx.Tx, tenant, jobID string) (j lockedJob, err error) {
+	err = tx.QueryRow(ctx, `select tenant, status, coalesce(outcome, '') from job where job_id = $1 and ($2 = '' or tenant = $2) for update`, jobID, tenant).
+		Scan(&j.tenant, &j.status, &j.outcome)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return "", "", export.ErrNotFound
+		return j, export.ErrNotFound
 	}
-	return status, outcome, err
+	return j, err
 }
 
 // lockChunks takes the chunks in the states in order, as everybody does who changes several.

@@ -138,6 +138,17 @@ func TestTheRolesOfDeployMayDoTheirPartAndNoMore(t *testing.T) {
 	}
 	refused("exportd_consumer", "insert into job (job_id, tenant, request_hash, priority, on_failure, reuse, compression, total) values ('J', 't', '', 1, 'CONTINUE', true, 'NONE', 1)")
 	refused("exportd_consumer", "select nextval('job_number')")
+	for _, role := range []string{"exportd_api", "exportd_consumer"} {
+		refused(role, "update audit set tenant = 'x'")
+		refused(role, "delete from audit")
+		refused(role, "truncate audit")
+		refused(role, "alter table audit disable trigger all")
+	}
+	refused("exportd_consumer", "select * from audit")
+	refused("exportd_consumer", "insert into audit (action, tenant, role, token, address, forwarded, user_agent, via, request_id, trace_id) values ('', '', '', '', '', '', '', '', '', '')")
+	if lines := audit(t, api, export.AuditFilter{}); len(lines) != 2 {
+		t.Errorf("the orders left %+v", lines)
+	}
 	refused("exportd_api", "select * from flights")
 	refused("exportd_source", "delete from flights")
 	refused("exportd_source", "select * from job")

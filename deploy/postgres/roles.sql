@@ -1,11 +1,11 @@
 -- Roles of the truth database, each with what it needs and no more. Plain SQL, repeatable. Run it in that database as a superuser (or as its owner with CREATEROLE): before the
--- first `exportd migrate`, and once more after it, which takes from consumers what only an api does.
+-- first `exportd migrate`, and once more after each that applied something, which takes from consumers what only an api does.
 --
 --   exportd_owner     owns the tables; for `exportd migrate` alone
 --   exportd_api       takes jobs, and relays, sweeps and ends jobs like every process
---   exportd_consumer  the same without making jobs
+--   exportd_consumer  the same without making jobs, and nothing of the audit log
 --
--- None may truncate, create or drop anything except the owner. The one that reads the source is in source.sql. Give each a password by \password, or a certificate; none is here.
+-- Lines of the audit log are added by the api, and changed and removed by nobody but the owner. None may truncate, create or drop anything except the owner. The one that reads the source is in source.sql. Give each a password by \password, or a certificate; none is here.
 
 do $$
 declare
@@ -29,6 +29,11 @@ begin
 	alter default privileges for role exportd_owner in schema public grant select, insert, update, delete on tables to exportd_api, exportd_consumer;
 	alter default privileges for role exportd_owner in schema public grant usage on sequences to exportd_api;
 
+	if to_regclass('public.audit') is not null then
+		alter table public.audit owner to exportd_owner;
+		revoke all on public.audit from exportd_api, exportd_consumer;
+		grant select, insert on public.audit to exportd_api;
+	end if;
 	-- What is there, be it made by another role.
 	foreach r in array ours loop
 		if to_regclass('public.' || r) is not null then
