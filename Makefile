@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short verify bench chaos screenshots image up down
+.PHONY: help demo test test-short test-containers verify bench chaos screenshots image up down
 
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
@@ -15,6 +15,13 @@ test: ## all tests against real services; installs or starts what is missing, sa
 
 test-short: ## the tests that need no service and no time
 	go test -short -shuffle=on -timeout 5m $(ARGS) ./...
+
+# Tests never pull.
+IMAGES = $(shell sed -nE '/grafana/d; s/^ +image: ([a-z].*)/\1/p' compose.yaml; awk '/^FROM/ {from = $$2} END {print from}' deploy/Dockerfile)
+
+test-containers: ## the adapters, and compose.yaml as a whole, in containers and nothing else; pulls images that are missing
+	for image in $(IMAGES); do docker image inspect $$image >/dev/null 2>&1 || docker pull $$image || exit 1; done
+	EXPORTD_TEST_REQUIRE=containers,compose go test -race -shuffle=on -timeout 20m $(ARGS) ./containertest ./db/... ./broker/... ./s3out/... ./e2e/compose
 
 verify: ## format, go.mod, vet, staticcheck, OpenAPI lint, layers, known vulnerabilities
 	.ci/setup lint

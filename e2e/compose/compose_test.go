@@ -69,6 +69,12 @@ func TestContainersAreKilledAndNothingIsLost(t *testing.T) {
 	})
 	s.t = t
 	s.check()
+
+	t.Run("prometheus", func(t *testing.T) {
+		s.t = t
+		s.observed()
+	})
+	s.t = t
 }
 
 // submit posts a job of so many chunks, one for each day on from the given one.

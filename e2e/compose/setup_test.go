@@ -80,12 +80,9 @@ func up(t *testing.T) *system {
 		t.Skip("brings up the whole system in containers")
 	}
 	final, base := finalStage(t)
-	composer, reason := missing(append(images(t), base))
+	composer, reason := missing(append(images(t, "postgres", "activemq", "s3"), base))
 	if reason != "" {
-		if strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "compose") {
-			t.Fatal(reason)
-		}
-		t.Skip(reason)
+		unavailable(t, reason)
 	}
 	project := "exportd-test-" + strings.ToLower(rand.Text()[:10])
 	override := filepath.Join(t.TempDir(), "faster.yaml")
@@ -97,7 +94,8 @@ func up(t *testing.T) *system {
 	s.env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "COMPOSE_") })
 	s.env = append(s.env, "IMAGE="+project+":1", "POSTGRES_PASSWORD="+hostile, "BROKER_API_PASSWORD=api "+hostile, "BROKER_WORKER_PASSWORD=worker "+hostile,
 		"BROKER_ADMIN_PASSWORD=admin "+hostile, "S3_ACCESS_KEY=composetest", "S3_SECRET_KEY=secret+/of=the-test",
-		"HTTP_PORT=0", "POSTGRES_PORT=0", "BROKER_PORT=0", "BROKER_CONSOLE_PORT=0", "S3_PORT=0")
+		"HTTP_PORT=0", "POSTGRES_PORT=0", "BROKER_PORT=0", "BROKER_CONSOLE_PORT=0", "S3_PORT=0",
+		"PROMETHEUS_PORT=0")
 	s.build(project+":1", final)
 	t.Cleanup(s.down)
 	s.compose("up", "--no-build", "-d")
@@ -119,25 +117,29 @@ func up(t *testing.T) *system {
 	return s
 }
 
-// images are those that compose.yaml names for the core.
-func images(t *testing.T) (names []string) {
+// unavailable skips the test, unless it is required.
+func unavailable(t *testing.T, reason string) {
+	t.Helper()
+	if strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "compose") {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+// images are those of services in compose.yaml.
+func images(t *testing.T, services ...string) (names []string) {
 	text, err := os.ReadFile(root + "/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var file struct {
-		Services map[string]struct {
-			Image    string
-			Profiles []string
-		}
+		Services map[string]struct{ Image string }
 	}
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	for _, service := range file.Services {
-		if len(service.Profiles) == 0 && !strings.HasPrefix(service.Image, "$") {
-			names = append(names, service.Image)
-		}
+	for _, service := range services {
+		names = append(names, file.Services[service].Image)
 	}
 	return names
 }
