@@ -99,6 +99,7 @@ type world struct {
 type own struct {
 	postgres, broker, s3 bool
 	plain                bool     // the program without the race detector
+	empty                bool     // a database without tables and function
 	brokerEnv            []string // for the ${...} of activemq.xml, with a broker of its own
 }
 
@@ -118,7 +119,7 @@ func setup(t *testing.T, o own) *world {
 	if w.Program, err = build(); err != nil {
 		t.Fatal(err)
 	}
-	w.setupDatabase(o.postgres)
+	w.setupDatabase(o.postgres, o.empty)
 	w.setupBroker(o.broker, o.brokerEnv)
 	w.setupBucket(o.s3)
 	t.Cleanup(func() {
@@ -156,10 +157,12 @@ func shortened(log string) string {
 var hostile = []string{"timezone = 'Asia/Kathmandu'", "datestyle = 'German, DMY'", "intervalstyle = 'iso_8601'", "extra_float_digits = -5",
 	"bytea_output = 'escape'", "standard_conforming_strings = off"}
 
-func (w *world) setupDatabase(own bool) {
+func (w *world) setupDatabase(own, empty bool) {
 	w.t.Helper()
 	prepare := func(url string) error { return stack.Prepare(context.Background(), url) }
-	if own {
+	if empty {
+		w.Database = dbtest.URL(w.t)
+	} else if own {
 		w.postgres = dbtest.Server(w.t)
 		w.Database = w.postgres.URL("postgres")
 		if err := prepare(w.Database); err != nil {

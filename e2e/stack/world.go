@@ -47,6 +47,11 @@ func Prepare(ctx context.Context, url string) error {
 	if err := db.Migrate(ctx, url); err != nil {
 		return err
 	}
+	return CreateSource(ctx, url)
+}
+
+// CreateSource puts the export function into a migrated database.
+func CreateSource(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
