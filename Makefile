@@ -16,11 +16,8 @@ test: ## all tests against real services; installs or starts what is missing, sa
 test-short: ## the tests that need no service and no time
 	go test -short -shuffle=on -timeout 5m $(ARGS) ./...
 
-# Tests never pull.
-IMAGES = $(shell sed -nE '/grafana/d; s/^ +image: ([a-z].*)/\1/p' compose.yaml; awk '/^FROM/ {from = $$2} END {print from}' deploy/Dockerfile)
-
-test-containers: ## the adapters, and compose.yaml as a whole, in containers and nothing else; pulls images that are missing
-	for image in $(IMAGES); do docker image inspect $$image >/dev/null 2>&1 || docker pull $$image || exit 1; done
+test-containers: ## the adapters, and compose.yaml as a whole, in containers and nothing else; pulls the images that are missing
+	.ci/setup containers
 	EXPORTD_TEST_REQUIRE=containers,compose go test -race -shuffle=on -timeout 20m $(ARGS) ./containertest ./db/... ./broker/... ./s3out/... ./e2e/compose
 
 verify: ## format, go.mod, vet, staticcheck, OpenAPI lint, layers, known vulnerabilities

@@ -45,7 +45,7 @@ const (
 )
 
 // lifeline runs the service as its arguments say, until that ends or standard input does.
-const lifeline = `trap 'exit 1' TERM; { "$@"; kill $$; } & read -r end`
+const lifeline = `trap 'exit 1' INT TERM; { "$@"; kill $$; } & read -r end`
 
 // Start returns when the service is ready, with the address that its port is published at, host:port, and with what ends it.
 func Start(ctx context.Context, s Service) (address string, end func() error, err error) {

@@ -178,6 +178,9 @@ func depthAndPurge(t *testing.T, srv Server) {
 func purgeEnds(t *testing.T, srv Server) {
 	q, cfg := Queue(t), srv.Config(t)
 	publish(t, cfg, q, numbered(100))
+	if d := broker.Depth(t.Context(), cfg, q)[0]; !d.Known {
+		t.Skipf("this broker does not tell how many there are: %s", d.Reason)
+	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	sent := 100
 	go func() {
