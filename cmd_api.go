@@ -70,11 +70,17 @@ func (c *apiCommand) run(ctx context.Context, p *process) error {
 
 	relay := startRelay(ctx, c.Broker, store, closing, tell)
 	finisher := startRepairs(ctx, c.Lease, store, bucket, c.S3.BasePath, wake(relay), closing, tell)
+	owing := wake(relay)
+	if relay == nil {
+		owed := make(chan struct{}, 1)
+		owing = func() { poke(owed) }
+		closing.background(ctx, "notifier", func(ctx context.Context) { store.NotifyOwed(ctx, owed) })
+	}
 	tell.metrics.pool("truth", store.Stats)
 	tell.metrics.state(store.State, knownDepths(c.Broker, p.log), closing, p.log)
 	server := api.New(api.Config{
 		Store: store, Limits: export.Limits{MaxChunks: c.HTTP.MaxChunks}, MaxBody: int64(c.HTTP.MaxBody),
-		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Wake: wake(relay), Check: finisher.Check,
+		S3BasePath: bucket.URI(c.S3.BasePath), BasePath: c.S3.BasePath, Objects: downloads{bucket}, Wake: owing, Check: finisher.Check,
 		Queues: queueDepths(c.Broker, p.log), Callbacks: c.Webhook.callbacks(), Console: newConsole(store, c.HTTP.tokens, c.Broker, p.log),
 		Checks: checks(store, bucket, c.Broker, func(ctx context.Context) error { return answers(ctx, c.Broker.config(p.log)) }),
 		Tokens: c.HTTP.tokens, ThisHost: c.HTTP.anybody(), RateLimit: c.HTTP.RateLimit, Timeouts: api.Timeouts{Shutdown: c.Stop.requests()},

@@ -96,6 +96,10 @@ func (c *consumerCommand) run(ctx context.Context, p *process) error {
 			}
 			return nil
 		}
+	} else {
+		owed := make(chan struct{}, 1)
+		settings.Owed = owed
+		closing.background(ctx, "listener", func(ctx context.Context) { store.ListenOwed(ctx, func() { poke(owed) }) })
 	}
 	worker := consumer.New(settings)
 

@@ -142,6 +142,14 @@ func wake(relay *broker.Relay) func() {
 	return relay.Wake
 }
 
+// poke delivers if nothing waits to be delivered.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // startRepairs starts what runs in every process: whatever dies, somebody ends its jobs and takes its chunks over.
 func startRepairs(ctx context.Context, l leaseConfig, store *db.Store, bucket *s3out.Store, basePath string, wake func(), closing *closers, tell telling) *consumer.Finisher {
 	finisher := consumer.NewFinisher(store, objects{bucket}, basePath, bucket.URI, tell.log)

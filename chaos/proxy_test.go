@@ -174,9 +174,9 @@ func TestOnlyTheAnswerToTheArmedStatementIsDropped(t *testing.T) {
 			t.Errorf("%q: verdict %d, want %d", messages, got, want)
 		}
 	}
-	see(up, pass, message('P', "s1\x00select 1, taken as (\x00"), message('S', "")) // not the mark
+	see(up, pass, message('P', "s1\x00select attempts = c.attempts + 1\x00"), message('S', "")) // not the mark
 	see(down, pass, message('1', ""), message('Z', "I"))
-	see(up, pass, message('P', "s2\x00with held as (x), taken as (update …)\x00"), message('S', ""))
+	see(up, pass, message('P', "s2\x00update job_chunk c set status = 'RUNNING', attempts = c.attempts + 1\x00"), message('S', ""))
 	see(down, pass, message('1', ""), message('Z', "I")) // preparing is not running
 	see(up, pass, message('B', "\x00s1\x00"), message('E', "\x00"), message('S', ""))
 	see(down, pass, message('2', ""), message('C', "SELECT 1\x00"), message('Z', "I"))

@@ -10,11 +10,11 @@ import (
 
 // statements are marks by which the truth database's statements are known; see db. A test holds that each is found in what the program sends.
 var statements = []struct{ answer, mark string }{
-	{"claim", "), taken as ("},
+	{"claim", "set status = 'RUNNING', attempts = c.attempts + 1"},
 	{"renew", "), renewed as ("},
 	{"announce", "sha256 = w.sha256, lease_until = now()"},
 	{"upload", "set upload_id = $4"},
-	{"done", "), cached as ("},
+	{"done", "set status = 'DONE', completed_at = now(), lease_until = null"},
 	{"release", "), noted as ("},
 	{"lease", "), leased as ("},
 	{"confirm", "set state = 'SENT', sent_at = now(), sends = d.sends + 1"},

@@ -30,7 +30,7 @@ func (c *Consumer) attempt(ctx context.Context, f *flight) (result, error) {
 	claim := f.claim
 	key := claim.ObjectKey
 	if claim.Previous != nil {
-		file, err := findAnnounced(ctx, c.Objects, claim.Previous)
+		file, err := objectOf(ctx, c.Objects, claim.Previous)
 		if err != nil {
 			return result{}, err
 		}
@@ -65,7 +65,9 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 		metaJob: claim.JobID, metaChunk: "key=" + export.EncodeKey(claim.Key) + ":date=" + claim.Date.String(), metaClaim: claim.ID,
 		metaStarted: claim.StartedAt.UTC().Format(time.RFC3339Nano),
 	}}
+	inParts := false
 	o.Created = func(ctx context.Context, uploadID string) error {
+		inParts = true
 		return c.persist(ctx, "record the upload", func(ctx context.Context) error { return c.Store.RecordUpload(ctx, claim, key, uploadID) })
 	}
 	up := c.Objects.NewUpload(ctx, o)
@@ -89,11 +91,13 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	if facts.Bytes, facts.SHA256, err = up.Finish(ctx); err != nil {
 		return result{}, err
 	}
-	if err := c.persist(ctx, "announce the object", func(ctx context.Context) error {
-		f.beats.Add(1)
-		return c.Store.Announce(ctx, claim, key, facts)
-	}); err != nil {
-		return result{}, err
+	if inParts || f.unrenewed() > c.Lease/2 {
+		if err := c.persist(ctx, "announce the object", func(ctx context.Context) error {
+			f.beats.Add(1)
+			return c.Store.Announce(ctx, claim, key, facts)
+		}); err != nil {
+			return result{}, err
+		}
 	}
 	f.beats.Add(1)
 	return c.commit(ctx, f.life, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
@@ -206,12 +210,12 @@ func (c *Consumer) fileOf(ctx context.Context, claim *export.Claim, key string, 
 		return nil, err
 	}
 	if file == nil {
-		started, startErr := time.Parse(time.RFC3339Nano, o.Metadata[metaStarted])
-		rows, rowsErr := strconv.ParseInt(o.Metadata[metaRows], 10, 64)
-		if startErr != nil || rowsErr != nil || len(o.Metadata[metaSHA256]) != 64 {
+		started, err := time.Parse(time.RFC3339Nano, o.Metadata[metaStarted])
+		facts := factsOn(o)
+		if err != nil || facts == nil {
 			return nil, nil
 		}
-		file = &export.File{ObjectKey: key, Facts: export.Facts{Rows: rows, Bytes: o.Size, SHA256: o.Metadata[metaSHA256]}, ClaimID: id, ClaimStartedAt: started}
+		file = &export.File{ObjectKey: key, Facts: *facts, ClaimID: id, ClaimStartedAt: started}
 	}
 	if file.Bytes != o.Size {
 		return nil, nil
@@ -232,26 +236,39 @@ func hasState(err error, property string) bool {
 	}
 }
 
-// findAnnounced looks for the object that an overtaken claim announced, and sees to it that its upload cannot end any more. nil: there is none.
-func findAnnounced(ctx context.Context, objects Objects, a *export.Announced) (*export.File, error) {
+// objectOf looks for the object of an overtaken claim, and sees to it that its upload cannot end any more. nil: there is none.
+func objectOf(ctx context.Context, objects Objects, o *export.Overtaken) (*export.File, error) {
 	look := func() (*export.File, error) {
-		if a.Facts == nil {
-			return nil, nil
-		}
-		o, found, err := objects.Head(ctx, a.ObjectKey)
-		if err != nil || !found || o.Metadata[metaClaim] != a.ClaimID || o.Size != a.Facts.Bytes {
+		there, found, err := objects.Head(ctx, o.ObjectKey)
+		if err != nil || !found || there.Metadata[metaClaim] != o.ClaimID {
 			return nil, err
 		}
-		return &export.File{ObjectKey: a.ObjectKey, Facts: *a.Facts, ETag: o.ETag, ClaimID: a.ClaimID, ClaimStartedAt: a.StartedAt}, nil
+		facts := o.Facts
+		if facts == nil {
+			facts = factsOn(there)
+		}
+		if facts == nil || facts.Bytes != there.Size {
+			return nil, nil
+		}
+		return &export.File{ObjectKey: o.ObjectKey, Facts: *facts, ETag: there.ETag, ClaimID: o.ClaimID, ClaimStartedAt: o.StartedAt}, nil
 	}
 	file, err := look()
-	if file != nil || err != nil || a.UploadID == "" {
+	if file != nil || err != nil || o.UploadID == "" {
 		return file, err
 	}
-	if err := objects.AbortUpload(ctx, a.ObjectKey, a.UploadID); err != nil {
+	if err := objects.AbortUpload(ctx, o.ObjectKey, o.UploadID); err != nil {
 		return nil, err
 	}
 	return look() // it may have ended between the look and the abort
+}
+
+// factsOn are those that an object written in one part tells of itself; nil for others.
+func factsOn(o Object) *export.Facts {
+	rows, err := strconv.ParseInt(o.Metadata[metaRows], 10, 64)
+	if err != nil || len(o.Metadata[metaSHA256]) != 64 {
+		return nil
+	}
+	return &export.Facts{Rows: rows, Bytes: o.Size, SHA256: o.Metadata[metaSHA256]}
 }
 
 // removeOrphan removes the object of a claim that turned out stale after the last step, unless somebody needs it: the registry names it, or a claim for

@@ -13,30 +13,32 @@ import (
 	"exportd/export"
 )
 
-// chunk claims and runs the chunk that a hint names, and settles the claim. False means that the database never heard of the hint.
-func (c *Consumer) chunk(ctx, life context.Context, h hint) bool {
+// chunk claims and runs the chunk that a hint names, and settles the claim. The hint is done with once the database knows how it ended; it is not if the process
+// has to stop before the database heard of it.
+func (c *Consumer) chunk(ctx, life context.Context, h hint) {
 	id := uuid.NewString() // one for all tries: claiming again after a lost answer gives the same claim
 	var claim *export.Claim
 	var refusal export.Refusal
 	log := c.Log.With("jobId", h.ref.JobID, "chunkKey", h.ref.ChunkKey(), "requestId", h.requestID)
 	claiming, cancel := outlast(ctx, export.WithLog(life, log), claimGrace)
 	defer cancel()
+	asked := time.Now()
 	err := c.persist(claiming, "claim a chunk", func(ctx context.Context) (err error) {
 		claim, refusal, err = c.Store.Claim(ctx, h.ref, id)
 		return err
 	})
 	if err != nil {
-		return false // stopped; if the claim was taken all the same, its lease runs out
+		return // stopped; if the claim was taken all the same, its lease runs out
 	}
 	c.Wake() // room in the backlog
 	if claim == nil {
 		c.Stats.Refused.Add(1)
 		log.Debug("no claim", "reason", refusal)
-		return true
+		h.done()
+		return
 	}
 	c.Stats.Claimed.Add(1)
-	c.run(life, claim, h.traceparent)
-	return true
+	c.run(life, claim, asked, h)
 }
 
 // claimGrace is how long the answer to a claim is waited for after the order to stop: a claim that nobody heard of costs a lease and an attempt.
@@ -65,44 +67,53 @@ const (
 // Outcomes are those that Ended is told of.
 var Outcomes = []Outcome{Generated, Reused, Retried, GivenBack, DeadLettered, Cancelled, Lost}
 
-func (c *Consumer) run(life context.Context, claim *export.Claim, traceparent string) {
+// run makes the attempt that the claim, asked for at that time, is for. A claim whose file is there is settled beside the slot, which goes on to the next
+// chunk: both wishes reach the database together.
+func (c *Consumer) run(life context.Context, claim *export.Claim, asked time.Time, h hint) {
 	life, log := c.withLog(life, claim)
-	life, end := c.traceAttempt(life, claim, traceparent)
+	life, end := c.traceAttempt(life, claim, h.traceparent)
 	ctx, stop := context.WithCancelCause(life)
 	defer stop(nil)
 	limited, cancel := context.WithTimeoutCause(ctx, c.ChunkTimeout, timedOut(c.ChunkTimeout))
 	defer cancel()
 	f := &flight{claim: claim, life: life, stop: stop}
+	f.renewed(asked)
 	c.flights.add(f)
 
 	began := time.Now()
 	res, err := c.attempt(limited, f)
-	if err != nil && limited.Err() != nil {
-		err = fmt.Errorf("%w (while: %v)", context.Cause(limited), err)
+	ended := func(outcome Outcome, err error) {
+		took := time.Since(began)
+		if n := c.Stats.Of(outcome); n != nil {
+			n.Add(1)
+			c.Ended(outcome, took)
+		}
+		switch outcome {
+		case Generated, Reused:
+			log.Info("chunk done", "rows", res.file.Rows, "bytes", res.file.Bytes, "reused", res.reused, "took", took.Round(time.Millisecond))
+		case Lost:
+			log.Warn("claim lost", "error", err)
+		}
+		if c.Trace != nil {
+			end(err, slog.String("exportd.outcome", string(outcome)), slog.Int64("exportd.rows", res.file.Rows), slog.Int64("exportd.bytes", res.file.Bytes))
+		}
+		if last := c.flights.remove(f); last && c.Finisher != nil {
+			c.Finisher.Check(claim.JobID)
+		}
+		h.done()
 	}
-	outcome := unsettled
-	if err == nil {
-		outcome, err = c.settleDone(life, claim, res)
-	} else {
-		outcome = c.settleFailure(life, claim, err)
+	if err != nil {
+		if limited.Err() != nil {
+			err = fmt.Errorf("%w (while: %v)", context.Cause(limited), err)
+		}
+		ended(c.settleFailure(life, claim, err), err)
+		return
 	}
-	took := time.Since(began)
-	if n := c.Stats.Of(outcome); n != nil {
-		n.Add(1)
-		c.Ended(outcome, took)
-	}
-	switch outcome {
-	case Generated, Reused:
-		log.Info("chunk done", "rows", res.file.Rows, "bytes", res.file.Bytes, "reused", res.reused, "took", took.Round(time.Millisecond))
-	case Lost:
-		log.Warn("claim lost", "error", err)
-	}
-	if c.Trace != nil {
-		end(err, slog.String("exportd.outcome", string(outcome)), slog.Int64("exportd.rows", res.file.Rows), slog.Int64("exportd.bytes", res.file.Bytes))
-	}
-	if last := c.flights.remove(f); last && c.Finisher != nil {
-		c.Finisher.Check(claim.JobID)
-	}
+	c.settles <- struct{}{}
+	c.workers.Go(func() {
+		defer func() { <-c.settles }()
+		ended(c.settleDone(life, claim, res))
+	})
 }
 
 // Of counts the claims that ended so; nil for what is no outcome.

@@ -20,6 +20,8 @@ type Config struct {
 	Objects Objects
 	// Intake is the work queue; nil dispatches from the database alone.
 	Intake Intake
+	// Owed delivers when there are new debts in the database; without it they are found at the next look. May be nil.
+	Owed <-chan struct{}
 	// Finisher ends jobs whose last chunk was settled here.
 	Finisher *Finisher
 	// Wake tells the relay of this process that debts were claimed or written. May be nil.
@@ -54,8 +56,10 @@ type Consumer struct {
 	worked  atomic.Int64     // hints that were followed to their end
 	slots   chan struct{}    // one token per chunk at work
 	freed   chan struct{}    // a slot became free
-	hurry   chan struct{}    // closed late in the drain time: what hangs is not waited for
-	aborts  sync.WaitGroup   // of uploads
+	settles chan struct{}    // one token per chunk whose file is there and which is being settled while its slot has the next
+	workers sync.WaitGroup
+	hurry   chan struct{}  // closed late in the drain time: what hangs is not waited for
+	aborts  sync.WaitGroup // of uploads
 }
 
 // Stats counts what the consumer did since its start.
@@ -70,7 +74,8 @@ var errDraining = errors.New("the worker is shutting down")
 
 // New makes a Consumer.
 func New(cfg Config) *Consumer {
-	c := &Consumer{Config: cfg, debts: make(chan export.Debt, 2*cfg.Concurrency), slots: make(chan struct{}, cfg.Concurrency), freed: make(chan struct{}, 1), hurry: make(chan struct{})}
+	c := &Consumer{Config: cfg, debts: make(chan export.Debt, 2*cfg.Concurrency), slots: make(chan struct{}, cfg.Concurrency), settles: make(chan struct{}, cfg.Concurrency),
+		freed: make(chan struct{}, 1), hurry: make(chan struct{})}
 	c.flights.byClaim = map[string]*flight{}
 	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
 	if cfg.Wake == nil {
@@ -82,8 +87,8 @@ func New(cfg Config) *Consumer {
 	return c
 }
 
-// InFlight is the number of chunks at work.
-func (c *Consumer) InFlight() int { return len(c.slots) }
+// InFlight is the number of chunks at work or being settled.
+func (c *Consumer) InFlight() int { return len(c.slots) + len(c.settles) }
 
 // Dependencies are those whose outage stops a consumer from taking chunks.
 var Dependencies = []string{"database", "source", "s3"}
@@ -98,17 +103,17 @@ func (c *Consumer) Away() []string { return c.breaker.away() }
 func (c *Consumer) Run(ctx context.Context) error {
 	// What keeps claims alive and settles them outlives the order to stop.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	var keepers, workers sync.WaitGroup
+	var keepers sync.WaitGroup
 	defer keepers.Wait()
 	defer end()
 	keepers.Go(func() { c.renewLoop(life) })
 	keepers.Go(func() { c.watchLoop(life) })
 	keepers.Go(func() { c.breaker.run(life) })
 	for range c.Concurrency {
-		workers.Go(func() { c.workLoop(ctx, life) })
+		c.workers.Go(func() { c.workLoop(ctx, life) })
 	}
-	workers.Go(func() { c.databaseLoop(ctx) })
-	workers.Go(func() { c.pauseLoop(ctx) })
+	c.workers.Go(func() { c.databaseLoop(ctx) })
+	c.workers.Go(func() { c.pauseLoop(ctx) })
 
 	<-ctx.Done()
 	c.Log.Info("draining", "inFlight", c.InFlight(), "timeout", c.DrainTimeout)
@@ -126,7 +131,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if c.Intake != nil {
 		c.Intake.Drain()
 	}
-	idle := waitUntil(last, &workers)
+	idle := waitUntil(last, &c.workers)
 	if !idle {
 		c.Log.Warn("the drain time is over; what is at work is left to whoever takes it over", "inFlight", c.InFlight())
 	}
@@ -180,7 +185,7 @@ func (c *Consumer) workLoop(ctx, life context.Context) {
 			}
 			c.busy(func() { c.deliver(ctx, life, d) })
 		case d := <-c.debts:
-			c.busy(func() { c.chunk(ctx, life, hint{d.Ref, d.RequestID, d.Traceparent}) })
+			c.busy(func() { c.chunk(ctx, life, hint{d.Ref, d.RequestID, d.Traceparent, func() {}}) })
 		}
 	}
 }
@@ -198,7 +203,7 @@ func (c *Consumer) busy(do func()) {
 	do()
 }
 
-// deliver works on a message and acknowledges it, unless the process was stopped before the database knew of it.
+// deliver works on a message. It is acknowledged once the database knows how it ended.
 func (c *Consumer) deliver(ctx, life context.Context, d Delivery) {
 	m := d.Message()
 	ref, err := export.ParseWorkMessage(m.Body)
@@ -210,9 +215,13 @@ func (c *Consumer) deliver(ctx, life context.Context, d Delivery) {
 			return
 		}
 		c.Wake()
-	} else if !c.chunk(ctx, life, hintOf(ref, m)) {
+		c.ack(d)
 		return
 	}
+	c.chunk(ctx, life, hint{ref, requestID(m), m.Headers[export.HeaderTraceparent], func() { c.ack(d) }})
+}
+
+func (c *Consumer) ack(d Delivery) {
 	if err := d.Ack(); err != nil {
 		c.Log.Debug("ack", "error", err) // it will be delivered again and refused
 	}
@@ -250,12 +259,14 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 		if away {
 			c.returnDebts()
 		}
-		if free := c.Concurrency - c.InFlight(); free > 0 && len(c.debts) == 0 && !away {
-			// Where chunks take milliseconds, a look for each would cost more than they do: what will end within the next tenth of a second is taken too.
-			now, worked := time.Now(), c.worked.Load()
-			ahead := min(int64(c.Concurrency), (worked-before)*int64(100*time.Millisecond)/max(1, int64(now.Sub(last))))
+		// Where chunks take milliseconds, a look for each would cost more than they do, and slots would wait for it: what will end within the next quarter
+		// of a second is taken too, before the last of it is at work.
+		now, worked := time.Now(), c.worked.Load()
+		ahead := min(int64(c.Concurrency), (worked-before)*int64(250*time.Millisecond)/max(1, int64(now.Sub(last))))
+		want := c.Concurrency - len(c.slots) + int(ahead)
+		if lacking := want - len(c.debts); 2*lacking > want && !away {
 			last, before = now, worked
-			debts, err := c.Store.TakeDebts(ctx, free+int(ahead), age)
+			debts, err := c.Store.TakeDebts(ctx, lacking, age)
 			if err != nil && ctx.Err() == nil {
 				c.Log.Warn("take debts from the database", "error", err)
 			}
@@ -279,9 +290,15 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 		case <-wait.C:
 		case <-freed:
 			wait.Stop()
+		case <-c.Owed:
+			wait.Stop()
+			sleep(ctx, looksApart-time.Since(last))
 		}
 	}
 }
+
+// looksApart is the least time between looks for new debts: a fleet that is idle is told of every submission.
+const looksApart = 25 * time.Millisecond
 
 // returnDebts lets others have what was taken and not begun.
 func (c *Consumer) returnDebts() {

@@ -21,7 +21,14 @@ type flight struct {
 	bytes atomic.Int64 // written by the source so far
 	beats atomic.Int64 // other signs of life
 	up    atomic.Pointer[Upload]
+	asked atomic.Pointer[time.Time] // for the lease that it has
 }
+
+// renewed notes when the lease was asked for that was given: it began later, whatever the clock of the database says.
+func (f *flight) renewed(asked time.Time) { f.asked.Store(&asked) }
+
+// unrenewed is at least how long the lease has been running.
+func (f *flight) unrenewed() time.Duration { return time.Since(*f.asked.Load()) }
 
 // countBytes passes writes on and counts them.
 type countBytes struct {
@@ -98,6 +105,7 @@ func (c *Consumer) renewLoop(ctx context.Context) {
 			claims[i] = f.claim
 		}
 		bounded, cancel := context.WithTimeout(ctx, third)
+		asked := time.Now()
 		answers, err := c.Store.Renew(bounded, claims)
 		cancel()
 		if err != nil {
@@ -107,7 +115,10 @@ func (c *Consumer) renewLoop(ctx context.Context) {
 			continue
 		}
 		for _, f := range all {
-			if answers[f.claim.ID] == export.RenewalLost {
+			switch answers[f.claim.ID] {
+			case export.Renewed:
+				f.renewed(asked)
+			case export.RenewalLost:
 				f.stop(export.ErrStale) // no effect on a flight that has just settled
 			}
 		}

@@ -3,12 +3,16 @@ package consumer_test
 import (
 	"context"
 	"io"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"exportd/consumer"
+	"exportd/db"
 	"exportd/export"
 )
 
@@ -89,5 +93,78 @@ func TestAStaleOwnerLeavesTheObjectThatItsSuccessorHasJustFound(t *testing.T) {
 	w.ended(id, export.Completed)
 	if _, there := w.bucket.get(objectKey("A")); !there {
 		t.Error("the object of a DONE chunk is gone")
+	}
+}
+
+func TestTheObjectOfADeadWorkerIsFoundByWhatItTellsOfItself(t *testing.T) {
+	for _, kind := range []string{"taken over", "out of attempts"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t)
+			id := w.submit(export.FailFast, "A")
+			const claimID = "11111111-1111-4111-8111-111111111111"
+			dead, _, err := w.store.Claim(t.Context(), export.Ref{JobID: id, Key: "A", Date: 20200131}, claimID)
+			if err != nil || dead == nil {
+				t.Fatal(dead, err)
+			}
+			w.bucket.put(objectKey("A"), "dead", map[string]string{"claim": claimID, "job": id, "rows": "9", "sha256": strings.Repeat("ab", 32)})
+			if kind == "out of attempts" {
+				w.exec(`update job_chunk set attempts = 3`)
+			}
+			w.exec(`update job_chunk set lease_until = now() - interval '1 s'`)
+			w.start("a", sourceFunc{export: func(context.Context, string, io.Writer) (int64, error) {
+				t.Error("the query ran again")
+				return 0, errGone
+			}})
+			if j := w.ended(id, export.Completed); j.RowCount != 9 || j.ByteCount != 4 {
+				t.Fatalf("job %+v", j)
+			}
+		})
+	}
+}
+
+// deaf is a store that renews nothing, and may have given the claims away meanwhile.
+type deaf struct {
+	*db.Store
+	announced atomic.Int32
+}
+
+func (d *deaf) Renew(context.Context, []*export.Claim) (map[string]export.Renewal, error) {
+	return nil, errGone
+}
+
+func (d *deaf) Announce(context.Context, *export.Claim, string, export.Facts) error {
+	d.announced.Add(1)
+	return export.ErrStale
+}
+
+func TestTheLastStepIsTakenWithoutAskingOnlyWhileTheLeaseIsFresh(t *testing.T) {
+	const takes = 300 * time.Millisecond
+	for _, c := range []struct {
+		name      string
+		lease     time.Duration
+		partSize  int
+		announced int32
+	}{
+		{"fresh", time.Hour, 1 << 20, 0},
+		{"more than half of it is over", 2*takes - 1, 1 << 20, 1},
+		{"fresh, but in parts, which tell nothing of themselves", time.Hour, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.bucket.partSize = c.partSize
+			d := &deaf{}
+			r := w.start("a", sourceFunc{export: func(ctx context.Context, key string, out io.Writer) (int64, error) {
+				time.Sleep(takes)
+				return rows(ctx, key, out)
+			}}, func(cfg *consumer.Config) {
+				d.Store = cfg.Store.(*db.Store)
+				cfg.Store, cfg.Lease = d, c.lease
+			})
+			w.submit(export.FailFast, "A")
+			w.eventually("the claim ends", func() bool { return r.Stats.LeasesLost.Load()+r.Stats.Generated.Load() == 1 })
+			if _, there := w.bucket.get(objectKey("A")); d.announced.Load() != c.announced || there == (c.announced > 0) {
+				t.Errorf("asked %d times, object there: %t", d.announced.Load(), there)
+			}
+		})
 	}
 }

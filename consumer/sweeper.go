@@ -89,7 +89,11 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		expired, err := s.Store.Expired(ctx)
 		errs = append(errs, err)
 		for _, e := range expired {
-			errs = append(errs, s.end(ctx, e))
+			err := s.end(ctx, e)
+			errs = append(errs, err)
+			if err != nil && export.FailureOf(err).Class == export.Outage {
+				break // what is away for one is away for all
+			}
 		}
 	}
 	jobs, err := s.Store.Unfinished(ctx, pinStuck)
@@ -102,14 +106,12 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 
 // end ends the chunk of a claim that will not be tried again. Its object may be there all the same.
 func (s *Sweeper) end(ctx context.Context, e export.ExpiredClaim) error {
-	if e.Announced != nil {
-		file, err := findAnnounced(ctx, s.Objects, e.Announced)
-		if err != nil && export.FailureOf(err).Class != export.Permanent {
-			return err // a store that refuses for good must not keep a job from its end
-		}
-		if file != nil {
-			return s.ended(e, s.Store.DoneExpired(ctx, e, *file))
-		}
+	file, err := objectOf(ctx, s.Objects, &e.Overtaken)
+	if err != nil && export.FailureOf(err).Class != export.Permanent {
+		return err // a store that refuses for good must not keep a job from its end
+	}
+	if file != nil {
+		return s.ended(e, s.Store.DoneExpired(ctx, e, *file))
 	}
 	return s.ended(e, s.Store.EndExpired(ctx, e))
 }

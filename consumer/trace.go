@@ -11,10 +11,7 @@ import (
 type hint struct {
 	ref                    export.Ref
 	requestID, traceparent string
-}
-
-func hintOf(ref export.Ref, m export.Message) hint {
-	return hint{ref, requestID(m), m.Headers[export.HeaderTraceparent]}
+	done                   func() // called when the hint is done with
 }
 
 // requestID is what a message says, for the log. Those that the API lets pass are no longer.

@@ -25,8 +25,8 @@ type claimAnswer struct {
 // A chunk whose lease is over is taken only if it is owed a run (OweExpired): a message alone, delivered again because its consumer lost the broker, must
 // not take it from an owner who could not renew for lack of a database. Claiming again with the same claimID after a lost answer gives the same claim.
 func (s *Store) Claim(ctx context.Context, ref export.Ref, claimID string) (*export.Claim, export.Refusal, error) {
-	a, err := s.claims.do(ctx, claimAsk{ref, claimID})
-	return a.claim, a.refusal, err
+	a, err := s.turns.do(ctx, turnAsk{claim: &claimAsk{ref, claimID}})
+	return a.claim.claim, a.claim.refusal, err
 }
 
 // The chunks are locked once each, however often the group names them: rows of held are made while others are changed, and a chunk that this very
@@ -91,39 +91,23 @@ func heldSQL(columns, more, locked string) string {
 // all chunks. Where w is joined from several it has to be materialized, or the planner would look up half of the key.
 const thatChunk = `c.job_id = any(array[w.job_id]) and c.chunk_key = w.chunk_key`
 
-func (s *Store) claimAll(ctx context.Context, asks []claimAsk) ([]claimAnswer, error) {
-	answers := make([]claimAnswer, len(asks))
-	if len(asks) > s.few {
-		return answers, s.claimMany(ctx, asks, answers)
-	}
-	left, err := s.claimFew(ctx, asks, answers)
-	if err != nil || len(left) == 0 {
-		return answers, err
-	}
-	others, theirs := pick(asks, left), make([]claimAnswer, len(left))
-	if err := s.claimMany(ctx, others, theirs); err != nil {
-		return nil, err
-	}
-	for n, i := range left {
-		answers[i] = theirs[n]
-	}
-	return answers, nil
-}
-
-func (s *Store) claimMany(ctx context.Context, asks []claimAsk, answers []claimAnswer) error {
-	jobs, chunks, ids, objects := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
-	for i, a := range asks {
-		jobs[i], chunks[i], ids[i], objects[i] = a.ref.JobID, a.ref.ChunkKey(), a.claimID, s.objectKey(a.ref, export.None)
-		answers[i].refusal = export.RefusedUnknown
+// claimMany answers the claims among asks that the ordinals name.
+func (s *Store) claimMany(ctx context.Context, asks []turnAsk, ordinals []int, answers []turnAnswer) error {
+	jobs, chunks, ids, objects := make([]string, len(ordinals)), make([]string, len(ordinals)), make([]string, len(ordinals)), make([]string, len(ordinals))
+	for n, i := range ordinals {
+		a := asks[i].claim
+		jobs[n], chunks[n], ids[n], objects[n] = a.ref.JobID, a.ref.ChunkKey(), a.claimID, s.objectKey(a.ref, export.None)
+		answers[i].claim.refusal = export.RefusedUnknown
 	}
 	var first []string
 	var b pgx.Batch
 	b.Queue(claimSQL, jobs, chunks, ids, s.Worker, s.Lease, s.MaxAttempts, objects, s.Bucket, s.Function).Query(func(rows pgx.Rows) error {
 		var r claimRow
 		_, err := pgx.ForEachRow(rows, r.targets(), func() error {
-			answers[r.n-1] = r.answer(asks[r.n-1], s.objectKey)
-			if answers[r.n-1].claim != nil && r.first {
-				first = append(first, asks[r.n-1].ref.JobID)
+			i := ordinals[r.n-1]
+			answers[i].claim = r.answer(*asks[i].claim, s.objectKey)
+			if answers[i].claim.claim != nil && r.first {
+				first = append(first, asks[i].claim.ref.JobID)
 			}
 			return nil
 		})
@@ -201,7 +185,7 @@ func (r *claimRow) answer(a claimAsk, objectKey func(export.Ref, export.Compress
 	claim := export.Claim{ID: a.claimID, Ref: a.ref, Job: r.job, ObjectKey: objectKey(a.ref, r.job.Compression), Recorded: r.recorded.file()}
 	switch {
 	case r.taken:
-		claim.Attempt, claim.StartedAt, claim.Previous = r.attempts+1, r.now, r.previous()
+		claim.Attempt, claim.StartedAt, claim.Previous = r.attempts+1, r.now, r.previous(claim.ObjectKey)
 	case r.mine && r.status == export.Running:
 		claim.Attempt, claim.StartedAt = r.attempts, r.heldStarted
 	case !r.status.Open():
@@ -216,21 +200,22 @@ func (r *claimRow) answer(a claimAsk, objectKey func(export.Ref, export.Compress
 	return claimAnswer{claim: &claim}
 }
 
-func (r *claimRow) previous() *export.Announced {
-	if r.prevClaim == nil || r.uploadID == nil && r.prevSHA256 == nil {
+// previous is the claim that was overtaken, if one was.
+func (r *claimRow) previous(objectKey string) *export.Overtaken {
+	if r.prevClaim == nil {
 		return nil
 	}
-	a := &export.Announced{ClaimID: *r.prevClaim, StartedAt: r.heldStarted}
+	o := &export.Overtaken{ClaimID: *r.prevClaim, StartedAt: r.heldStarted, ObjectKey: objectKey}
 	if r.objectKey != nil {
-		a.ObjectKey = *r.objectKey
+		o.ObjectKey = *r.objectKey
 	}
 	if r.uploadID != nil {
-		a.UploadID = *r.uploadID
+		o.UploadID = *r.uploadID
 	}
 	if r.prevSHA256 != nil {
-		a.Facts = &export.Facts{Rows: *r.prevRows, Bytes: *r.prevBytes, SHA256: *r.prevSHA256}
+		o.Facts = &export.Facts{Rows: *r.prevRows, Bytes: *r.prevBytes, SHA256: *r.prevSHA256}
 	}
-	return a
+	return o
 }
 
 var renewSQL = `

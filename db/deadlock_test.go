@@ -10,7 +10,7 @@ import (
 	"exportd/export"
 )
 
-// Two processes settle chunks of the same files in opposite order, renew them meanwhile, and a third party cancels: everybody takes locks in one order.
+// Two processes settle chunks of the same files in opposite order, each claims those of the other and renews them meanwhile, and a third party cancels: everybody takes locks in one order.
 func TestWritersOfTheSameRowsInOppositeOrderDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const n = 150
@@ -34,6 +34,10 @@ func TestWritersOfTheSameRowsInOppositeOrderDoNotDeadlock(t *testing.T) {
 			}
 			for _, c := range claims {
 				all = append(all, func() error { return s.Done(context.Background(), c, file(c), false) })
+				all = append(all, func() error { // a message that was delivered twice
+					_, _, err := stores[1-i].Claim(context.Background(), c.Ref, uuid.NewString())
+					return err
+				})
 			}
 			all = append(all,
 				func() error { _, err := stores[0].Renew(context.Background(), claims); return err },

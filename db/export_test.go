@@ -21,8 +21,20 @@ func (s *Store) MostCounted(n int) { s.mostCounted = n }
 // Few sets up to how many requests take a plain statement each; none has the statements for groups do all.
 func (s *Store) Few(n int) { s.few = n }
 
+// Turns are the claims and settlements that are under way and those that wait for them.
+type Turns struct {
+	Flying  bool
+	Waiting int
+}
+
+func (s *Store) Turns() Turns {
+	s.turns.mu.Lock()
+	defer s.turns.mu.Unlock()
+	return Turns{s.turns.flying, len(s.turns.waiting)}
+}
+
 // ChunkStatements are those that claim and settle chunks.
 var ChunkStatements = map[string]string{
 	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL,
-	"claim one": claimOneSQL, "announce one": announceOneSQL, "done one": doneOneSQL, "cached one": cachedOneSQL, "paid one": paidOneSQL("DONE"),
+	"claim one": claimOneSQL, "done one": doneOneSQL, "cached one": cachedOneSQL, "paid one": paidOneSQL,
 }

@@ -79,6 +79,11 @@ func (c *modelChunk) owe(m *model, state string, delay time.Duration) {
 	c.Debt = &modelDebt{State: state, due: m.clock + delay, owed: m.clock}
 }
 
+// left says whether this is what the chunk's claim left on it.
+func (c *modelChunk) left(o export.Overtaken) bool {
+	return o.ClaimID == c.Claim && o.ObjectKey != "" && (o.UploadID != "") == c.Upload && (o.Facts != nil) == c.Announced
+}
+
 // drop what the claim wrote on the row.
 func (c *modelChunk) drop() { c.Upload, c.Announced = false, false }
 

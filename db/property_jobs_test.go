@@ -54,7 +54,7 @@ func (m *machine) listExpired(t *rapid.T) {
 		t.Fatalf("%d expired claims, want %d", len(list), want)
 	}
 	for _, e := range list {
-		if c := m.find(e.Ref); c.Claim != e.ID || !c.expired(m.model) || (e.Announced != nil) != (c.Upload || c.Announced) {
+		if c := m.find(e.Ref); !c.expired(m.model) || !c.left(e.Overtaken) {
 			t.Fatalf("listed %+v, the chunk is %+v", e, c)
 		}
 	}
@@ -69,18 +69,18 @@ func (m *machine) endExpired(t *rapid.T) {
 func (m *machine) endExpiredBy(t *rapid.T, e export.ExpiredClaim) {
 	c := m.find(e.Ref)
 	want := export.ErrStale
-	if c.Claim == e.ID && c.Status != export.Done && c.Status != export.Pending && (c.Status != export.Running || c.expired(m.model)) {
+	if c.Claim == e.ClaimID && c.Status != export.Done && c.Status != export.Pending && (c.Status != export.Running || c.expired(m.model)) {
 		want = nil
 	}
 	answer(t, "end expired", m.store(t).EndExpired(context.Background(), e), want)
-	if c.Claim == e.ID && c.expired(m.model) {
+	if c.Claim == e.ClaimID && c.expired(m.model) {
 		m.deadLettered(c)
 	}
 }
 
 func (m *machine) doneExpired(t *rapid.T) {
 	e := drawn(t, m.lists)[0]
-	m.doneBy(t, m.find(e.Ref), m.byID(e.ID), func(f export.File, _ bool) error { return m.store(t).DoneExpired(context.Background(), e, f) })
+	m.doneBy(t, m.find(e.Ref), m.byID(e.ClaimID), func(f export.File, _ bool) error { return m.store(t).DoneExpired(context.Background(), e, f) })
 }
 
 // halfCancel is what the settlements see that began before an order to cancel and end after it.

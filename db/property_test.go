@@ -243,8 +243,8 @@ func (m *machine) claimAs(t *rapid.T, c *modelChunk, id string) {
 	if claim == nil {
 		t.Fatalf("claim of %+v refused: %s", c, refusal)
 	}
-	if announced := claim.Previous != nil; announced != (c.Status == export.Running && (c.Upload || c.Announced)) {
-		t.Fatalf("claim of %+v: previous %+v", c, claim.Previous)
+	if o := claim.Previous; (o != nil) != (c.Status == export.Running) || o != nil && !c.left(*o) {
+		t.Fatalf("claim of %+v: previous %+v", c, o)
 	}
 	m.claimed(c, id)
 	if claim.Attempt != c.Attempts {

@@ -321,7 +321,7 @@ func (w *storm) sweep(s *db.Store) error {
 	}
 	for _, e := range list {
 		if rand.N(2) == 0 {
-			c := &export.Claim{ID: e.ID, Ref: e.Ref, StartedAt: time.Now()}
+			c := &export.Claim{ID: e.ClaimID, Ref: e.Ref, StartedAt: time.Now()}
 			err = s.DoneExpired(ctx, e, file(c))
 		} else {
 			err = s.EndExpired(ctx, e)

@@ -47,9 +47,6 @@ func announceSet(lease string) string {
 }
 
 func (s *Store) announceAll(ctx context.Context, asks []announceAsk) ([]bool, error) {
-	if len(asks) <= s.few {
-		return s.announceFew(ctx, asks)
-	}
 	w := newColumns(len(asks))
 	keys, nrows, nbytes, sums := make([]string, len(asks)), make([]int64, len(asks)), make([]int64, len(asks)), make([]string, len(asks))
 	for i, a := range asks {
@@ -78,7 +75,8 @@ type doneAsk struct {
 // Done ends the claim: the chunk is answered by the file. reused says that an earlier chunk made it. A current claim may be settled although its
 // lease is over or its job is ending: the file is there.
 func (s *Store) Done(ctx context.Context, c *export.Claim, f export.File, reused bool) error {
-	return staleUnless(s.dones.do(ctx, doneAsk{c, f, reused}))
+	a, err := s.turns.do(ctx, turnAsk{done: &doneAsk{c, f, reused}})
+	return staleUnless(a.done, err)
 }
 
 // doneSet ends chunk c by the file of row w.
@@ -114,37 +112,25 @@ with want as (
 )
 select n from want join held using (job_id, chunk_key, claim_id) where status in ('RUNNING', 'DONE')`
 
-func (s *Store) doneAll(ctx context.Context, asks []doneAsk) ([]bool, error) {
-	if len(asks) > s.few {
-		return s.doneMany(ctx, asks)
+// doneMany answers the settlements among asks that the ordinals name.
+func (s *Store) doneMany(ctx context.Context, asks []turnAsk, ordinals []int, answers []turnAnswer) error {
+	size := len(ordinals)
+	w := newColumns(size)
+	keys, sums, etags := make([]string, size), make([]string, size), make([]string, size)
+	nrows, nbytes, reused := make([]int64, size), make([]int64, size), make([]bool, size)
+	fileClaims, fileStarts := make([]*string, size), make([]*time.Time, size)
+	for n, i := range ordinals {
+		a := asks[i].done
+		w.set(n, a.claim)
+		keys[n], sums[n], etags[n] = a.file.ObjectKey, a.file.SHA256, a.file.ETag
+		nrows[n], nbytes[n], reused[n] = a.file.Rows, a.file.Bytes, a.reused
+		fileClaims[n], fileStarts[n] = a.madeBy()
 	}
-	met := make([]bool, len(asks))
-	left, err := s.doneFew(ctx, asks, met)
-	if err != nil || len(left) == 0 {
-		return met, err
+	met, err := s.settle(ctx, w, export.Done, doneSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, etags, reused, fileClaims, fileStarts, s.Bucket, s.Function)
+	for n, i := range ordinals[:len(met)] {
+		answers[i].done = met[n]
 	}
-	theirs, err := s.doneMany(ctx, pick(asks, left))
-	if err != nil {
-		return nil, err
-	}
-	for n, i := range left {
-		met[i] = theirs[n]
-	}
-	return met, nil
-}
-
-func (s *Store) doneMany(ctx context.Context, asks []doneAsk) ([]bool, error) {
-	w := newColumns(len(asks))
-	keys, sums, etags := make([]string, len(asks)), make([]string, len(asks)), make([]string, len(asks))
-	nrows, nbytes, reused := make([]int64, len(asks)), make([]int64, len(asks)), make([]bool, len(asks))
-	fileClaims, fileStarts := make([]*string, len(asks)), make([]*time.Time, len(asks))
-	for i, a := range asks {
-		w.set(i, a.claim)
-		keys[i], sums[i], etags[i] = a.file.ObjectKey, a.file.SHA256, a.file.ETag
-		nrows[i], nbytes[i], reused[i] = a.file.Rows, a.file.Bytes, a.reused
-		fileClaims[i], fileStarts[i] = a.madeBy()
-	}
-	return s.settle(ctx, w, export.Done, doneSQL, w.jobs, w.chunks, w.claims, keys, nrows, nbytes, sums, etags, reused, fileClaims, fileStarts, s.Bucket, s.Function)
+	return err
 }
 
 // settle runs sql, which answers the ordinals of the requests that it met, and deletes the debts of those whose chunk is now in the state to.

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func (s *Store) OweExpired(ctx context.Context) (n int64, err error) {
 func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 	rows, err := s.pool.Query(ctx, `
 		select c.job_id, c.key, c.effective_date, c.claim_id::text, c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
-		       c.row_count, c.byte_count, c.sha256, j.request_id
+		       c.row_count, c.byte_count, c.sha256, j.request_id, j.compression
 		from job_chunk c join job j on j.job_id = c.job_id
 		where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and (c.attempts >= $1 or j.ending is not null)
 		order by c.lease_until limit 100`, s.MaxAttempts)
@@ -50,18 +51,17 @@ func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e export.ExpiredClaim, err error) {
 		var day time.Time
-		var a export.Announced
+		o := &e.Overtaken
+		var compression export.Compression
 		var nrows, nbytes *int64
 		var sum *string
-		if err := row.Scan(&e.JobID, &e.Key, &day, &e.ID, &e.Attempts, &a.StartedAt, &a.UploadID, &a.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID); err != nil {
+		if err := row.Scan(&e.JobID, &e.Key, &day, &o.ClaimID, &e.Attempts, &o.StartedAt, &o.UploadID, &o.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID, &compression); err != nil {
 			return e, err
 		}
-		e.Date, a.ClaimID = export.DateOf(day), e.ID
+		e.Date = export.DateOf(day)
+		o.ObjectKey = cmp.Or(o.ObjectKey, s.objectKey(e.Ref, compression))
 		if sum != nil {
-			a.Facts = &export.Facts{Rows: *nrows, Bytes: *nbytes, SHA256: *sum}
-		}
-		if a.Facts != nil || a.UploadID != "" {
-			e.Announced = &a
+			o.Facts = &export.Facts{Rows: *nrows, Bytes: *nbytes, SHA256: *sum}
 		}
 		return e, nil
 	})
@@ -70,7 +70,7 @@ func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 // EndExpired ends such a claim: DLQ, or CANCELLED in an ending job. export.ErrStale when it was renewed or settled meanwhile.
 func (s *Store) EndExpired(ctx context.Context, e export.ExpiredClaim) error {
 	why := &export.Failure{Class: export.Transient, Code: export.CodeWorkerLost, Err: errWorkerLost}
-	return s.deadLetter(ctx, e.Ref, e.ID, why, `and (status <> 'RUNNING' or coalesce(lease_until, '-infinity') < now())`)
+	return s.deadLetter(ctx, e.Ref, e.ClaimID, why, `and (status <> 'RUNNING' or coalesce(lease_until, '-infinity') < now())`)
 }
 
 // CancelLeftovers cancels the waiting chunks of ending jobs: those that were settled to wait while the order to end was on its way.
@@ -176,7 +176,7 @@ func (s *Store) Expire(ctx context.Context, retention time.Duration) (more bool,
 	return more, err
 }
 
-// DoneExpired ends such a claim with the object that it had announced and that is there. export.ErrStale when it was settled otherwise meanwhile.
+// DoneExpired ends such a claim with its object, which is there. export.ErrStale when it was settled otherwise meanwhile.
 func (s *Store) DoneExpired(ctx context.Context, e export.ExpiredClaim, f export.File) error {
-	return s.Done(ctx, &export.Claim{ID: e.ID, Ref: e.Ref}, f, false)
+	return s.Done(ctx, &export.Claim{ID: e.ClaimID, Ref: e.Ref}, f, false)
 }

@@ -75,8 +75,8 @@ type Claim struct {
 	Job       ClaimJob
 	ObjectKey string // of the chunk's file
 	Recorded  *File  // the newest one known under that key; nil if there is none
-	// Previous is what the claim that this one took over had announced; nil if it had announced nothing.
-	Previous *Announced
+	// Previous is the claim that this one took over; nil if the chunk was waiting.
+	Previous *Overtaken
 }
 
 // ClaimJob is what a worker needs to know of the chunk's job.
@@ -88,13 +88,13 @@ type ClaimJob struct {
 	Traceparent string
 }
 
-// Announced is what a claim wrote on its chunk before the last step of its upload. Rows, Bytes and SHA256 are set together, before the final
-// PutObject or CompleteMultipartUpload; UploadID from the creation of a multipart upload on.
-type Announced struct {
+// Overtaken is a claim whose lease ran out, as its row tells it. Its object may be there all the same: after the last step of an upload the owner
+// may have died before it could settle. Facts are known if it announced them; those of an object written in one part are on the object as well.
+type Overtaken struct {
 	ClaimID   string
-	StartedAt time.Time
+	StartedAt time.Time // database clock
 	ObjectKey string
-	UploadID  string
+	UploadID  string // of its multipart upload; "" if it had begun none
 	Facts     *Facts
 }
 

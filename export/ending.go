@@ -23,8 +23,7 @@ type ManifestChunk struct {
 // ExpiredClaim is a claim whose lease is over and whose chunk will not be tried again: out of attempts, or its job is ending.
 type ExpiredClaim struct {
 	Ref
-	ID        string
+	Overtaken
 	Attempts  int
 	RequestID string
-	Announced *Announced // what it had announced; nil if nothing
 }
