@@ -158,7 +158,11 @@ func (c *doctorCommand) lookAtDatabase(ctx context.Context) (f finding) {
 	if err != nil {
 		return finding{faults: []string{fmt.Sprintf("%s does not answer: %v; check address and login, and that the server lets this machine in", c.Database.URL.redacted(), err)}}
 	}
-	return finding{detail: fmt.Sprintf("PostgreSQL %s at %s", d.Server, c.Database.URL.redacted()), faults: d.Faults}
+	f = finding{detail: fmt.Sprintf("PostgreSQL %s at %s", d.Server, c.Database.URL.redacted()), faults: d.Faults}
+	if d.Pooled {
+		f.notes = []string{"a pooler is in front of the database: statements are not prepared; docs/operations.md says what it needs"}
+	}
+	return f
 }
 
 func (c *doctorCommand) store(ctx context.Context) (*db.Store, error) {

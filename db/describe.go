@@ -9,6 +9,7 @@ import (
 type Description struct {
 	Server   string // version
 	Encoding string // of the database
+	Pooled   bool   // a pooler is in front of it, and the URL names no exec mode
 	// Faults say in plain words what keeps the store from working. A schema that is missing is not among them: Migrations tells.
 	Faults []string
 }
@@ -25,6 +26,9 @@ func (s *Store) Describe(ctx context.Context, submits bool) (d Description, err 
 		Scan(&d.Server, &version, &d.Encoding, &readOnly, &schema, &mayCreate)
 	if err != nil {
 		return d, err
+	}
+	if pooled := s.sessions.known.Load(); pooled != nil {
+		d.Pooled = *pooled
 	}
 	fault := func(format string, args ...any) { d.Faults = append(d.Faults, fmt.Sprintf(format, args...)) }
 	if version < oldestServer {

@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,13 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
-	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 	"github.com/sethvargo/go-retry"
 
 	"exportd/export"
-	"exportd/migrations"
 )
 
 // Config of a Store.
@@ -46,14 +41,16 @@ type Config struct {
 type Store struct {
 	Config
 	pool      *pgxpool.Pool
+	sessions  *sessionKeeping
 	mostLooks int // of a page that is searched for a key
 	// mostCounted is how many chunks are looked at for the activity.
 	mostCounted int
 	few         int // requests that take a statement each
 
 	front     front
-	turns     group[turnAsk, turnAnswer]
+	claims    group[claimAsk, claimAnswer]
 	announces group[announceAsk, bool]
+	dones     group[doneAsk, bool]
 	releases  group[releaseAsk, bool]
 }
 
@@ -76,13 +73,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			pc.ConnConfig.RuntimeParams[name] = value
 		}
 	}
-	pc.AfterConnect, pc.PrepareConn = planner, alive
+	sessions := &sessionKeeping{chosen: strings.Contains(cfg.URL, "default_query_exec_mode")}
+	pc.BeforeConnect, pc.AfterConnect, pc.PrepareConn = sessions.beforeConnect, planner, alive
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{Config: cfg, pool: pool, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted, few: few}
-	s.turns.run, s.announces.run, s.releases.run = s.turnAll, s.announceAll, s.releaseAll
+	s := &Store{Config: cfg, pool: pool, sessions: sessions, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted, few: few}
+	s.claims.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.announceAll, s.doneAll, s.releaseAll
 	return s, nil
 }
 
@@ -100,7 +98,7 @@ func (s *Store) Close() { s.pool.Close() }
 func (s *Store) Ping(ctx context.Context) error {
 	var readOnly, migrated bool
 	var isolation string
-	err := s.pool.QueryRow(ctx, `select pg_is_in_recovery() or current_setting('transaction_read_only')::bool, to_regclass('worker') is not null,
+	err := s.pool.QueryRow(ctx, `select pg_is_in_recovery() or current_setting('transaction_read_only')::bool, to_regclass('worker') is not null and to_regclass('audit') is not null,
 		current_setting('transaction_isolation')`).Scan(&readOnly, &migrated, &isolation)
 	switch {
 	case err != nil:
@@ -110,55 +108,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	case isolation != "read committed": // statements that waited for a lock rely on seeing what was committed meanwhile
 		return fmt.Errorf("default_transaction_isolation is %q for this role or database; it must be read committed", isolation)
 	case !migrated:
-		return errors.New("the database has no tables of exportd: run exportd migrate")
+		return errors.New("the database lacks tables of this version of exportd: run exportd migrate")
 	}
 	return nil
-}
-
-// Migrate applies the migrations that are missing, one process of a fleet at a time.
-func Migrate(ctx context.Context, url string) error {
-	return withMigrations(url, func(p *goose.Provider) error {
-		_, err := p.Up(ctx)
-		return err
-	})
-}
-
-// Migration is one migration and whether it was applied.
-type Migration struct {
-	Version   int64
-	Name      string
-	Applied   bool
-	AppliedAt time.Time
-}
-
-// Migrations lists the migrations of this binary.
-func Migrations(ctx context.Context, url string) (list []Migration, err error) {
-	err = withMigrations(url, func(p *goose.Provider) error {
-		status, err := p.Status(ctx)
-		for _, m := range status {
-			list = append(list, Migration{m.Source.Version, m.Source.Path, m.State == goose.StateApplied, m.AppliedAt})
-		}
-		return err
-	})
-	return list, err
-}
-
-func withMigrations(url string, do func(*goose.Provider) error) error {
-	cc, err := pgx.ParseConfig(url)
-	if err != nil {
-		return fmt.Errorf("read the database URL: %w", err)
-	}
-	var conn *sql.DB = stdlib.OpenDB(*cc)
-	defer conn.Close()
-	locker, err := lock.NewPostgresSessionLocker()
-	if err != nil {
-		return err
-	}
-	p, err := goose.NewProvider(goose.DialectPostgres, conn, migrations.FS, goose.WithSessionLocker(locker))
-	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
-	}
-	return do(p)
 }
 
 // again runs do, and runs it again when Postgres undid it for the sake of others: a deadlock or a serialization failure.
