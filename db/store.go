@@ -48,9 +48,8 @@ type Store struct {
 	few         int // requests that take a statement each
 
 	front     front
-	claims    group[claimAsk, claimAnswer]
+	turns     group[turnAsk, turnAnswer]
 	announces group[announceAsk, bool]
-	dones     group[doneAsk, bool]
 	releases  group[releaseAsk, bool]
 }
 
@@ -80,7 +79,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
 	s := &Store{Config: cfg, pool: pool, sessions: sessions, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted, few: few}
-	s.claims.run, s.announces.run, s.dones.run, s.releases.run = s.claimAll, s.announceAll, s.doneAll, s.releaseAll
+	s.turns.run, s.announces.run, s.releases.run = s.turnAll, s.announceAll, s.releaseAll
 	return s, nil
 }
 
