@@ -140,11 +140,11 @@ func sayMore(p *process, more bool, shown int) {
 	}
 }
 
-// period is --since, --from and --to: when jobs were created.
+// period is --since, --from and --to: when jobs were created, or something was done.
 type period struct {
-	Since string `flagonly:"" placeholder:"24h" help:"Jobs created within that time: 90m, 24h, 7d."`
-	From  string `flagonly:"" placeholder:"DAY" help:"Jobs created then or later: a UTC day such as 2026-01-31, or a time such as 2026-01-31T10:00:00Z."`
-	To    string `flagonly:"" placeholder:"DAY" help:"Jobs created before then; a day is included."`
+	Since string `flagonly:"" placeholder:"24h" help:"What is not older: 90m, 24h, 7d. A job's time is that of its creation."`
+	From  string `flagonly:"" placeholder:"DAY" help:"From then on: a UTC day such as 2026-01-31, or a time such as 2026-01-31T10:00:00Z."`
+	To    string `flagonly:"" placeholder:"DAY" help:"Until then; a day is included."`
 }
 
 func (c *period) check(f *faults) {

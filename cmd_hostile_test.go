@@ -29,7 +29,7 @@ func TestWhatIsNoExportdIsNotTakenForAnEmptyOne(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"null", `{"hello":"world"}`} {
 		url := answering(t, body)
-		for _, command := range []string{"jobs", "chunks J1", "parked", "queues", "redrive J1", "redrive --error-code X --yes", "cancel J1", "status J1", "submit --key A --dates 20250101"} {
+		for _, command := range []string{"jobs", "chunks J1", "parked", "queues", "audit", "redrive J1", "redrive --error-code X --yes", "cancel J1", "status J1", "submit --key A --dates 20250101"} {
 			var errs bytes.Buffer
 			if code := run(t.Context(), strings.Fields(command), nil, io.Discard, &errs, []string{"EXPORTD_URL=" + url}); code != 1 || !strings.Contains(errs.String(), "check EXPORTD_URL") {
 				t.Errorf("%s on %s: code %d, printed %q", command, body, code, &errs)
@@ -40,8 +40,8 @@ func TestWhatIsNoExportdIsNotTakenForAnEmptyOne(t *testing.T) {
 
 func TestAListThatGoesRoundInCirclesEnds(t *testing.T) {
 	t.Parallel()
-	url := answering(t, `{"jobs":[],"chunks":[],"nextCursor":"c%d"}`)
-	for _, command := range []string{"jobs", "chunks J1", "parked"} {
+	url := answering(t, `{"jobs":[],"chunks":[],"lines":[],"nextCursor":"c%d"}`)
+	for _, command := range []string{"jobs", "chunks J1", "parked", "audit"} {
 		var errs bytes.Buffer
 		if code := run(t.Context(), strings.Fields(command), nil, io.Discard, &errs, []string{"EXPORTD_URL=" + url}); code != 1 || !strings.Contains(errs.String(), "circles") {
 			t.Errorf("%s: code %d, printed %q", command, code, &errs)

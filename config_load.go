@@ -36,6 +36,7 @@ type commandLine struct {
 	Redrive  redriveCommand  `cmd:"" group:"client" help:"Try the dead-lettered and cancelled chunks of jobs again."`
 	Parked   parkedCommand   `cmd:"" group:"client" help:"List dead letters; look into the parking queue, or empty it."`
 	Queues   queuesCommand   `cmd:"" group:"client" help:"Show the depth of the queues."`
+	Audit    auditCommand    `cmd:"" group:"client" help:"Show who ordered what, and what was refused."`
 
 	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
 }

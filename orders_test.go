@@ -157,6 +157,26 @@ func TestParkedGathersTheDeadLettersOfJobs(t *testing.T) {
 	}
 }
 
+func TestAuditSaysWhoDidWhatFromWhere(t *testing.T) {
+	t.Parallel()
+	api := &recorder{answers: map[string][]string{"GET /audit": {`200 {"lines":[` +
+		`{"at":"2026-01-02T10:00:00.000Z","action":"cancelJob","outcome":"DONE","status":null,"tenant":"ops","role":"operator","token":"9f86d081","address":"10.0.0.1","forwarded":"192.0.2.7","via":"console","jobId":"J1","chunks":3},` +
+		`{"at":"2026-01-02T09:00:00.000Z","action":"signIn","outcome":"REFUSED","status":401,"tenant":null,"role":null,"token":null,"address":"10.0.0.2","forwarded":"` + `\u001b[31m` + `","via":"console","jobId":null,"chunks":null}` +
+		`],"nextCursor":null}`}}}
+	code, out, errs := callAPI(t, api, "", "audit", "--since", "1d", "--by", "9f86d081")
+	want := "2026-01-02T10:00:00Z\tcancelJob\tDONE\tJ1\t3\tops (operator 9f86d081)\t10.0.0.1 for 192.0.2.7, console\n" +
+		"2026-01-02T09:00:00Z\tsignIn\tREFUSED 401\t\t\t\t10.0.0.2 for \uFFFD[31m, console\n"
+	if code != 0 || out != want || errs != "" {
+		t.Errorf("code %d, printed %q, %q", code, out, errs)
+	}
+	if code, out, _ := callAPI(t, api, "", "audit", "--json"); code != 0 || strings.Count(out, "\n") != 2 || !strings.Contains(out, `"chunks":3`) {
+		t.Errorf("code %d, printed %q", code, out)
+	}
+	if code, _, errs := callAPI(t, api, "", "audit", "--by", "a whole token"); code != 2 || !strings.Contains(errs, "first eight") {
+		t.Errorf("code %d, printed %q", code, errs)
+	}
+}
+
 func TestQueuesSayWhatIsUnknownAndWhy(t *testing.T) {
 	t.Parallel()
 	api := &recorder{answers: map[string][]string{"GET /queues": {
