@@ -42,6 +42,42 @@ func TestAnUpgradeAndARollbackUnderLoad(t *testing.T) {
 	w.checkInvariants()
 }
 
+// A consumer of one version dies after its upload and before its settlement; one of the other version takes the chunk over.
+func TestAFileThatAnotherVersionWroteAndDidNotSettleIsNotLost(t *testing.T) {
+	t.Parallel()
+	for _, writer := range []string{"old", "current"} {
+		t.Run(writer, func(t *testing.T) {
+			t.Parallel()
+			w := setup(t, own{})
+			programs := []string{previousProgram(t), w.Program}
+			if writer == "current" {
+				slices.Reverse(programs)
+			}
+			w.startAPI()
+			keys := []string{"ROWS_10", "BIG_12"} // in one part, and in several
+			for _, key := range keys {
+				release := w.holdSettlement(key)
+				w.Program = programs[0]
+				p := w.startConsumer()
+				job := w.submit(stack.Submission{Items: items(key)})
+				claim := w.awaitObject(key)
+				w.kill(p)
+				// The statement of the dead process still waits in the server, and would settle in its name.
+				w.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'exportd' and wait_event_type = 'Lock'`)
+				release()
+				w.Program = programs[1]
+				p = w.startConsumer()
+				w.ended(job, "COMPLETED")
+				t.Logf("%s was written again: %t", key, w.awaitObject(key) != claim)
+				if code := w.exit(w.stop(p), 30*time.Second); code != 0 {
+					t.Errorf("exit code %d", code)
+				}
+			}
+			w.checkInvariants()
+		})
+	}
+}
+
 // version is a program of a version.
 type version struct{ name, program string }
 
@@ -95,9 +131,7 @@ func (w *world) change(l *load, from fleet, to version, half int) (next fleet) {
 	w.kill(killed)
 	leaving := slices.DeleteFunc(append(from.consumers, from.api), func(p *stack.Process) bool { return p == killed })
 	for _, p := range leaving {
-		if err := p.Signal(syscall.SIGTERM); err != nil {
-			w.t.Fatal(err)
-		}
+		w.stop(p)
 	}
 	for _, p := range leaving {
 		if code := w.exit(p, 30*time.Second); code != 0 {
@@ -113,6 +147,15 @@ func (w *world) change(l *load, from fleet, to version, half int) (next fleet) {
 	alone := w.doneBy(next)
 	w.eventually("the others work alone", func() bool { return l.goesOn(w.t) && w.doneBy(next) >= alone+10 })
 	return next
+}
+
+// stop tells a process to drain.
+func (w *world) stop(p *stack.Process) *stack.Process {
+	w.t.Helper()
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
 }
 
 func (f fleet) pids() (pids []int) {
@@ -221,40 +264,54 @@ func (l *load) check(w *world) {
 	}
 }
 
-// previousProgram builds the version before this one from the history of this clone.
+// previousProgram is the version before this one.
 func previousProgram(t *testing.T) string {
 	t.Helper()
+	program, err := buildPrevious()
+	switch {
+	case errors.Is(err, errNoHistory) && !strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "history"):
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return program
+}
+
+var errNoHistory = errors.New("the version before this one is not in this clone; git fetch --unshallow --tags gets it")
+
+// buildPrevious builds it from the history of this clone, as .ci/build does this one, so that the cache of the compiler serves both.
+var buildPrevious = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile("../.ci/previous")
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	revision := lines[len(lines)-1]
-	index, source := filepath.Join(t.TempDir(), "index"), t.TempDir()
+	dir, err := buildDir()
+	if err != nil {
+		return "", err
+	}
+	source, program := filepath.Join(dir, "previous"), filepath.Join(dir, "exportd-previous")
 	do := func(dir, name string, args ...string) error {
 		cmd := exec.Command(name, args...)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GIT_INDEX_FILE="+index, "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "GIT_INDEX_FILE="+source+".index", "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 		}
 		return nil
 	}
 	if err := do("..", "git", "cat-file", "-e", revision+"^{commit}"); err != nil {
-		text := fmt.Sprintf("the version before this one (%s) is not in this clone (git fetch --unshallow --tags gets it): %v", revision, err)
-		if strings.Contains(os.Getenv("EXPORTD_TEST_REQUIRE"), "history") {
-			t.Fatal(text)
+		return "", fmt.Errorf("%w: %w", errNoHistory, err)
+	}
+	for _, step := range []func() error{
+		func() error { return do("..", "git", "read-tree", revision) },
+		func() error { return do("..", "git", "checkout-index", "--all", "--prefix="+source+"/") },
+		func() error { return do(source, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, ".") },
+	} {
+		if err := step(); err != nil {
+			return "", err
 		}
-		t.Skip(text)
 	}
-	program := filepath.Join(source, "exportd")
-	if err := errors.Join(
-		do("..", "git", "read-tree", revision),
-		do("..", "git", "checkout-index", "--all", "--prefix="+source+"/"),
-		// As .ci/reproducible builds, so that the cache of the compiler serves both.
-		do(source, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, "."),
-	); err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
+	return program, nil
+})
