@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-short test-containers verify bench chaos screenshots image up down
+.PHONY: help demo test test-short test-containers verify licences sbom bench chaos screenshots image up down
 
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
@@ -20,9 +20,16 @@ test-containers: ## the adapters, and compose.yaml as a whole, in containers and
 	.ci/setup containers
 	EXPORTD_TEST_REQUIRE=containers,compose go test -race -shuffle=on -timeout 20m $(ARGS) ./containertest ./db/... ./broker/... ./s3out/... ./e2e/compose
 
-verify: ## format, go.mod, vet, staticcheck, OpenAPI lint, layers, known vulnerabilities
+verify: ## format, go.mod, vet, staticcheck, OpenAPI, alerts, chart, licences, SBOM, the same bytes twice, layers, known vulnerabilities
 	.ci/setup lint
 	.ci/verify
+
+licences: ## docs/dependencies.md anew: every module with its licence
+	go -C .ci/licences run . -write
+
+sbom: ## dist/exportd.cdx.json: all that is in the program, in CycloneDX
+	.ci/setup release
+	.ci/sbom dist/exportd.cdx.json
 
 chaos: ## faults of every kind against the whole system, then its invariants (SEED=7 DURATION=10m ARGS=-race)
 	.ci/setup services
