@@ -120,6 +120,11 @@ func measure(ctx context.Context, o options) error {
 	if err := b.loadData(ctx); err != nil {
 		return err
 	}
+	if b.variants.MatchString(exportdBroker) {
+		if err := b.warmBroker(ctx); err != nil {
+			return err
+		}
+	}
 	if err := b.runAll(ctx); err != nil {
 		return err
 	}

@@ -30,7 +30,9 @@ func (c *Consumer) chunk(ctx, life context.Context, h hint) {
 	if err != nil {
 		return // stopped; if the claim was taken all the same, its lease runs out
 	}
-	c.Wake() // room in the backlog
+	if c.claims.Add(1)%int64(max(1, c.Concurrency/2)) == 0 {
+		c.Wake() // there is room in the backlog: twice its fleet's concurrency, so half a concurrency is a quarter
+	}
 	if claim == nil {
 		c.Stats.Refused.Add(1)
 		log.Debug("no claim", "reason", refusal)

@@ -53,6 +53,7 @@ type Consumer struct {
 	flights flights
 	breaker *breaker
 	debts   chan export.Debt // taken from the database
+	claims  atomic.Int64     // asked for
 	worked  atomic.Int64     // hints that were followed to their end
 	slots   chan struct{}    // one token per chunk at work
 	freed   chan struct{}    // a slot became free
@@ -249,7 +250,7 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 		if c.Fallback <= 0 {
 			return
 		}
-		age, pause = c.Fallback, min(c.Fallback/2, 2*time.Second)
+		age, pause = c.Fallback, min(c.Fallback/2, 5*time.Second)
 	}
 	defer c.returnDebts()
 	plenty := c.Intake == nil // there may be more as soon as a slot is free
