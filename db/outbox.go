@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 
@@ -9,6 +10,8 @@ import (
 
 	"exportd/export"
 )
+
+// Bytes are read in hex: a database may have bytea_output = escape, and behind a pooler they come as text.
 
 // LeaseOutbox takes up to limit messages owed to the destination, for debtLease. What is not deleted by then is due again.
 func (s *Store) LeaseOutbox(ctx context.Context, destination string, limit int) (messages []export.OutboxMessage, err error) {
@@ -18,14 +21,18 @@ func (s *Store) LeaseOutbox(ctx context.Context, destination string, limit int) 
 			    select id from outbox where destination = $1 and due_at <= now() order by due_at, id limit $2 for update skip locked
 			)
 			update outbox o set due_at = now() + $3::interval, tries = o.tries + 1 from picked p where o.id = p.id
-			returning o.id, o.tries - 1, o.headers, o.body`, destination, limit, debtLease)
+			returning o.id, o.tries - 1, o.headers, encode(o.body, 'hex')`, destination, limit, debtLease)
 		if err != nil {
 			return err
 		}
 		var headers []byte
+		var body string
 		m := export.OutboxMessage{Destination: destination}
 		messages = nil
-		_, err = pgx.ForEachRow(rows, []any{&m.ID, &m.Tries, &headers, &m.Body}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&m.ID, &m.Tries, &headers, &body}, func() (err error) {
+			if m.Body, err = hex.DecodeString(body); err != nil {
+				return err
+			}
 			m.Headers = nil
 			if s.readable(m.ID, headers, &m.Headers) {
 				messages = append(messages, m)
@@ -90,16 +97,20 @@ func (s *Store) LeaseWebhooks(ctx context.Context, busy []string, limit int) (ev
 			    select o.id, p.host from outbox o join picked p using (id) where o.due_at <= now() for update of o skip locked
 			)
 			update outbox o set due_at = now() + $4::interval, tries = o.tries + 1 from held h where o.id = h.id
-			returning o.id, o.headers ->> 'id', o.destination, h.host, o.tries, extract(epoch from now() - o.created_at)::float8, o.body, coalesce(o.headers ->> 'requestId', '')`,
+			returning o.id, o.headers ->> 'id', o.destination, h.host, o.tries, extract(epoch from now() - o.created_at)::float8, encode(o.body, 'hex'), coalesce(o.headers ->> 'requestId', '')`,
 			export.OutboxParking, busy, limit, webhookLease)
 		if err != nil {
 			return err
 		}
 		var e export.Webhook
 		var age float64
-		var job []byte
+		var body string
 		events = nil
-		_, err = pgx.ForEachRow(rows, []any{&e.ID, &e.EventID, &e.URL, &e.Host, &e.Tries, &age, &job, &e.RequestID}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&e.ID, &e.EventID, &e.URL, &e.Host, &e.Tries, &age, &body, &e.RequestID}, func() error {
+			job, err := hex.DecodeString(body)
+			if err != nil {
+				return err
+			}
 			e.Age, e.Job = time.Duration(age*float64(time.Second)), export.Job{}
 			if s.readable(e.ID, job, &e.Job) {
 				events = append(events, e)
