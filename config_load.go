@@ -205,8 +205,8 @@ func (e *environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 	case value != "":
 		e.faults.addUnreadable(flag.Name, "is given twice, by %s and by %s_FILE; keep one", name, name)
 	default:
-		content, err := os.ReadFile(path)
-		value = strings.TrimRight(string(content), "\r\n")
+		content, err := readSecret(path)
+		value = strings.TrimRight(content, "\r\n")
 		if err != nil {
 			e.faults.addUnreadable(flag.Name, "cannot be read from the file that %s_FILE names: %v", name, err)
 		} else if value == "" {
@@ -217,6 +217,22 @@ func (e *environment) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (a
 		return nil, nil
 	}
 	return value, nil
+}
+
+// mostSecret is more than any secret has, so that a file named by mistake is not read to its end.
+const mostSecret = 64 << 10
+
+func readSecret(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, mostSecret+1))
+	if err == nil && len(content) > mostSecret {
+		err = fmt.Errorf("%s holds more than %d bytes, which is no secret", path, mostSecret)
+	}
+	return string(content), err
 }
 
 // unknown lists the variables that no command reads. Those that Kubernetes sets for a service called exportd, and those of the tests, are
