@@ -19,6 +19,7 @@ func (b *bench) report() string {
 		b.throughputTable(&s, t)
 	}
 	b.latencyTable(&s)
+	b.pastTable(&s)
 	return s.String()
 }
 
