@@ -83,6 +83,9 @@ func run(write bool, texts string) error {
 		return errors.Join(faults...)
 	}
 	if texts != "" {
+		if err := addScripts(&all); err != nil {
+			return err
+		}
 		return os.WriteFile(filepath.Join(root, texts), all.Bytes(), 0o644)
 	}
 	if write {
@@ -113,13 +116,18 @@ type module struct {
 
 // modules are those of the program on all platforms, and those that only its tests need.
 func modules() (inBinary, inTests map[string]*module, err error) {
+	out, err := exec.Command("go", "env", "GOROOT", "GOVERSION").Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("go env: %w", err)
+	}
+	library := strings.Fields(string(out)) // folder, version
 	inBinary, inTests = map[string]*module{}, map[string]*module{}
 	for _, platform := range released {
-		if err := add(inBinary, platform, "."); err != nil {
+		if err := add(inBinary, library, platform, "."); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := add(inTests, released[0], "-test", "./..."); err != nil {
+	if err := add(inTests, library, released[0], "-test", "./..."); err != nil {
 		return nil, nil, err
 	}
 	for path := range inBinary {
@@ -129,9 +137,9 @@ func modules() (inBinary, inTests map[string]*module, err error) {
 }
 
 // add notes the module of each package that is needed, and the licence files in the package's folder and those around it.
-func add(to map[string]*module, platform string, args ...string) error {
+func add(to map[string]*module, library []string, platform string, args ...string) error {
 	system, machine, _ := strings.Cut(platform, "/")
-	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,ImportPath,Standard,Root,Module"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=Dir,Standard,Module"}, args...)...)
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+machine)
 	out, err := cmd.Output()
@@ -140,9 +148,9 @@ func add(to map[string]*module, platform string, args ...string) error {
 	}
 	for packages := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p struct {
-			Dir, ImportPath, Root string
-			Standard              bool
-			Module                *struct {
+			Dir      string
+			Standard bool
+			Module   *struct {
 				Path, Version, Dir string
 				Main               bool
 			}
@@ -152,22 +160,21 @@ func add(to map[string]*module, platform string, args ...string) error {
 		} else if err != nil {
 			return err
 		}
-		m := &module{path: "Go's standard library", dir: p.Root, files: map[string][]byte{}}
+		m := &module{path: "Go's standard library", version: library[1], dir: library[0], files: map[string][]byte{}}
 		switch {
 		case p.Module != nil && p.Module.Main:
 			continue
 		case p.Module != nil:
 			m.path, m.version, m.dir = p.Module.Path, p.Module.Version, p.Module.Dir
-		case !p.Standard || p.Root == "": // the generated main of a test, unsafe
+		case p.Standard:
+			p.Dir = m.dir // crypto/internal/boring has the licence of what is compiled in by GOEXPERIMENT=boringcrypto only
+		default: // the generated main of a test
 			continue
 		}
 		if there := to[m.path]; there != nil {
 			m = there
 		}
 		to[m.path] = m
-		if p.Standard {
-			p.Dir = p.Root // crypto/internal/boring has the licence of what is compiled in by GOEXPERIMENT=boringcrypto only
-		}
 		if err := m.addFiles(p.Dir); err != nil {
 			return err
 		}
@@ -227,8 +234,24 @@ func (m *module) licences(allowed []string) (string, error) {
 	return strings.Join(slices.Sorted(maps.Keys(found)), ", "), nil
 }
 
+// addScripts adds the texts of what the console has from elsewhere.
+func addScripts(to *bytes.Buffer) error {
+	names, err := filepath.Glob(filepath.Join(root, "console/static/*.LICENSE"))
+	if err != nil || len(names) == 0 {
+		return errors.Join(err, errors.New("console/static has no licences"))
+	}
+	m := module{path: "console/static", files: map[string][]byte{}}
+	for _, name := range names {
+		if m.files[filepath.Base(name)], err = os.ReadFile(name); err != nil {
+			return err
+		}
+	}
+	m.write(to)
+	return nil
+}
+
 func (m *module) write(to *bytes.Buffer) {
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
-		fmt.Fprintf(to, "%s\n%s %s: %s\n\n%s\n\n", strings.Repeat("=", 78), m.path, m.version, name, bytes.TrimSpace(m.files[name]))
+		fmt.Fprintf(to, "%s\n%s: %s\n\n%s\n\n", strings.Repeat("=", 78), strings.TrimSpace(m.path+" "+m.version), name, bytes.TrimSpace(m.files[name]))
 	}
 }
