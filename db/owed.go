@@ -56,7 +56,11 @@ func (s *Store) listenOwed(ctx context.Context, heard func()) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close(context.WithoutCancel(ctx))
+	defer func() {
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = c.Close(brief) // nothing depends on how it ends
+	}()
 	if _, err := c.Exec(ctx, "listen "+owedChannel); err != nil {
 		return err
 	}
