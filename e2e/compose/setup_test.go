@@ -214,6 +214,7 @@ func (s *system) down() {
 	if s.t.Failed() {
 		s.t.Logf("%s\n%s", s.compose("ps"), s.compose("logs", "--no-color", "--tail=200"))
 	}
+	s.env = append(s.env, "COMPOSE_PROFILES=observability") // without it what the profile started stays
 	s.compose("down", "-v", "--remove-orphans")
 	ours := "label=com.docker.compose.project=" + s.command[slices.Index(s.command, "-p")+1]
 	for _, left := range []string{s.docker("ps", "-aq", "--filter", ours), s.docker("volume", "ls", "-q", "--filter", ours), s.docker("network", "ls", "-q", "--filter", ours)} {
