@@ -63,6 +63,7 @@ func New(c Config) http.Handler {
 		"POST /console/dead-letters/redrive":            (*visit).redriveAll,
 		"GET /console/fleet":                            (*visit).fleet,
 		"GET /console/queues":                           (*visit).queues,
+		"GET /console/audit":                            (*visit).audit,
 		"/console/":                                     func(*visit) error { return errNoPage },
 	} {
 		mux.HandleFunc(pattern, con.signedIn(serve))

@@ -16,7 +16,7 @@ var paths = map[string]bool{
 	"/console/": false, "/console/jobs": false, "/console/jobs/J20260102_000001": false, "/console/dead-letters": false, "/console/dead-letters/redrive?all=1": false,
 	"/console/jobs/J20260102_000001/cancel": false, "/console/jobs/J20260102_000001/redrive": false, "/console/dead-letters/redrive?job=J20260102_000001": false,
 	"/console/jobs/J20260102_000001/chunks/" + url.PathEscape(hostileChunk): false, "/console/jobs/J20260102_000001/chunks/" + url.PathEscape(hostileChunk) + "/parked": false,
-	"/console/fleet": true, "/console/queues": true,
+	"/console/fleet": true, "/console/queues": true, "/console/audit": true,
 }
 
 func TestNothingOfHostileKeysAndErrorsBecomesMarkup(t *testing.T) {
@@ -64,7 +64,7 @@ func TestASubmitterSeesItsTenantOnly(t *testing.T) {
 		}
 	}
 	for _, call := range w.api.calls {
-		if strings.Contains(call, "/workers") || strings.Contains(call, "/queues") {
+		if strings.Contains(call, "/workers") || strings.Contains(call, "/queues") || strings.Contains(call, "/audit") {
 			t.Errorf("the API was asked %s", call)
 		}
 	}
@@ -255,5 +255,18 @@ func TestStaticFilesAreKeptByTheirVersion(t *testing.T) {
 	}
 	if other := w.do("GET", "/console/static/console.css?v=other", nil); strings.Contains(other.Header().Get("Cache-Control"), "immutable") {
 		t.Errorf("another version: %v", other.Header())
+	}
+}
+
+func TestTheAuditPageTellsWhoDidWhatAndGoesOn(t *testing.T) {
+	w := setup(t).signIn("operator")
+	body := w.do("GET", "/console/audit?job=J20260102_000001&token=9f86d081&cursor=c", nil).Body.String()
+	for _, want := range []string{"refused: 403", ">3</td>", "9f86d081", `href="/console/audit?cursor=older&amp;job=J20260102_000001&amp;token=9f86d081"`, `href="/console/audit?job=J20260102_000001&amp;token=9f86d081"`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if len(w.api.calls) != 1 || !strings.Contains(w.api.calls[0], "GET /audit") {
+		t.Errorf("the API was asked %v", w.api.calls)
 	}
 }

@@ -68,6 +68,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "event: end\ndata: %s\n\n", r.Header.Get("Authorization")+r.Header.Get("Cookie"))
 	case r.URL.Path == "/workers":
 		answer(200, map[string]any{"workers": []any{}})
+	case r.URL.Path == "/audit":
+		answer(200, map[string]any{"lines": []any{map[string]any{"at": "2026-01-02T10:00:00Z", "action": "POST <b>bold", "outcome": "REFUSED", "status": 403, "tenant": "<tenant>", "token": "9f86d081",
+			"address": "192.0.2.1", "forwarded": "<u>away", "userAgent": "<img src=x onerror=alert(3)>", "via": "api", "jobId": "J20260102_000001", "chunks": 3}}, "nextCursor": "older"})
 	case r.URL.Path == "/queues":
 		answer(200, map[string]any{"queues": []any{map[string]any{"queue": "q<b>", "known": false, "reason": "<u>away</u>"}}})
 	default:

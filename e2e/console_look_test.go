@@ -60,6 +60,9 @@ func (w *world) scene() {
 			from job_chunk where job_id = 'J20260102_' || lpad(s.n::text, 6, '0') group by job_id) c`)
 	w.exec(`insert into worker (worker_id, host, version, concurrency, in_flight, started_at, heartbeat_at)
 		select 'exporter-' || n || '/4711/k3x9q2ab', 'exporter-' || n, '1.4.0', 8, 3, now() - interval '3 hours', now() + interval '1 hour' from generate_series(0, 2) n`)
+	w.exec(`insert into audit (at, action, tenant, role, token, address, forwarded, user_agent, via, request_id, trace_id, job_id, job_tenant, chunks, status, problem) values
+		('2026-01-02T10:00:00Z', 'cancelJob', 'ops', 'operator', '9f86d081', '192.0.2.7', '198.51.100.3', 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/143.0.0.0 Safari/537.36', 'console', 'r', '', 'J20260102_000005', 'acme', 1234, null, null),
+		('2026-01-02T09:00:00Z', 'signIn', '', '', '', '2001:db8:85a3:8d3:1319:8a2e:370:7348', '', $1, 'console', 'r', '', null, null, null, 401, 'unauthorized')`, strings.Repeat("W", 199))
 }
 
 const (
@@ -71,7 +74,7 @@ const (
 var pagesOfScene = map[string]string{
 	"overview": "/console/", "jobs": "/console/jobs", "jobs-none": "/console/jobs?q=NONE", "job-1": "/console/jobs/J20260102_000001", "job-300": "/console/jobs/J20260102_000003",
 	"job-10000": "/console/jobs/J20260102_000004", "job-cancelled": "/console/jobs/J20260102_000005", "job-long": "/console/jobs/J20260102_000006", "job-running": "/console/jobs/J20260102_000007",
-	"chunk": deadChunk, "chunk-long": longChunk, "dead-letters": "/console/dead-letters", "fleet": "/console/fleet", "queues": "/console/queues",
+	"chunk": deadChunk, "chunk-long": longChunk, "dead-letters": "/console/dead-letters", "fleet": "/console/fleet", "queues": "/console/queues", "audit": "/console/audit",
 	"cancel": "/console/jobs/J20260102_000007/cancel", "redrive-all": "/console/dead-letters/redrive?all=1", "not-found": "/console/jobs/J20260102_999999",
 }
 
