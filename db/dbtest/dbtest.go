@@ -175,8 +175,11 @@ func findServer(ctx context.Context) (admin string, end func(context.Context) er
 		}
 		return admin, nil, nil
 	}
-	if admin, stop, err := startContainer(ctx); !errors.Is(err, containertest.ErrNone) {
-		return admin, func(context.Context) error { return stop() }, err
+	switch admin, stop, err := startContainer(ctx); {
+	case err == nil:
+		return admin, func(context.Context) error { return stop() }, nil
+	case !errors.Is(err, containertest.ErrNone):
+		return "", nil, err
 	}
 	s, err := pglocal.Start(ctx, pglocal.Options{Settings: settings})
 	if err != nil {
