@@ -110,6 +110,10 @@ func (w *world) migrate(v version) {
 // from one that drains and from one that is killed in the middle of an upload.
 func (w *world) change(l *load, from fleet, to version, half int) (next fleet) {
 	w.t.Helper()
+	w.migrate(to) // a rollback has nothing to migrate, but a deployment runs it all the same
+	if code, output := w.run(nil, "doctor"); code != 0 {
+		w.t.Errorf("doctor of the %s version: exit code %d\n%s", to.name, code, output)
+	}
 	openGates, openHalf := w.closeGate(half+100), w.closeGate(half)
 	gate, upload := fmt.Sprintf("GATE_%d", half+100), fmt.Sprintf("HALF_%d", half)
 	held := w.submit(stack.Submission{Items: []stack.Item{{Key: gate, EffectiveDates: days(5)}, {Key: upload, EffectiveDates: days(1)}}})
@@ -117,10 +121,6 @@ func (w *world) change(l *load, from fleet, to version, half int) (next fleet) {
 		return w.number(`select count(*) from job_chunk where key = $1 and status = 'RUNNING' or key = $2 and upload_id is not null`, gate, upload) == 6
 	})
 
-	w.migrate(to) // a rollback has nothing to migrate, but a deployment runs it all the same
-	if code, output := w.run(nil, "doctor"); code != 0 {
-		w.t.Errorf("doctor of the %s version: exit code %d\n%s", to.name, code, output)
-	}
 	next = w.startFleet(to)
 	l.through(from, next)
 	since := w.doneBy(from)
