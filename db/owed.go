@@ -1,7 +1,9 @@
 package db
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -9,8 +11,7 @@ import (
 	"exportd/export"
 )
 
-// owedChannel is where consumers that work from the database hear of new debts. It only saves them waiting for their next look: notifications may be lost, as
-// through a pooler in transaction mode they all are.
+// owedChannel is where consumers that work from the database hear of new debts. It only saves them waiting for their next look: notifications may be lost.
 const owedChannel = "exportd_owed"
 
 // NotifyOwed tells consumers of new debts, once for each time that owed delivers, until ctx ends. It is no part of the transactions that write debts:
@@ -30,12 +31,15 @@ func (s *Store) NotifyOwed(ctx context.Context, owed <-chan struct{}) {
 	}
 }
 
-// ListenOwed calls heard for every notification, on a connection of its own, until ctx ends.
+// errPooled: a pooler would leave the session listening to whoever has it next, for whom the notifications would heap up, or keep it for the listener alone.
+var errPooled = errors.New("not through a pooler")
+
+// ListenOwed calls heard for every notification, on a connection of its own, until ctx ends. Through a pooler it hears nothing and returns.
 func (s *Store) ListenOwed(ctx context.Context, heard func()) {
 	for n := 1; ctx.Err() == nil; n++ {
 		began := time.Now()
 		err := s.listenOwed(ctx, heard)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errPooled) {
 			return
 		}
 		s.Log.Debug("listen for new debts", "error", err)
@@ -52,7 +56,11 @@ func (s *Store) ListenOwed(ctx context.Context, heard func()) {
 }
 
 func (s *Store) listenOwed(ctx context.Context, heard func()) error {
-	c, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	cfg := s.pool.Config().ConnConfig
+	if pooled, err := throughPooler(ctx, &cfg.Config); err != nil || pooled {
+		return cmp.Or(err, errPooled)
+	}
+	c, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return err
 	}

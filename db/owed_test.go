@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"exportd/db"
+	"exportd/db/dbtest"
 	"exportd/export"
 )
 
@@ -56,6 +58,39 @@ func TestTheNewsOfDebtsComesAgainAfterTheConnectionWasCut(t *testing.T) {
 		<-heard
 	}
 	hear()
+}
+
+// The pooler hands out the session that listens to whoever comes next, whose connection would keep all it hears.
+func TestNoSessionOfAPoolerIsLeftListening(t *testing.T) {
+	t.Parallel()
+	direct := setup(t)
+	for _, query := range []string{"", "&default_query_exec_mode=exec"} {
+		cfg := direct.Config
+		cfg.URL = dbtest.Pooler(t, direct.URL) + query
+		s, err := db.Open(t.Context(), cfg)
+		must(t, err)
+		t.Cleanup(s.Close)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.ListenOwed(ctx, func() { t.Error("heard") })
+		}()
+		select {
+		case <-ended:
+		case <-time.After(15 * time.Second):
+			t.Error("it listens still")
+		}
+		stop()
+		<-ended
+		var listening int
+		must(t, s.InTx(t.Context(), func(tx pgx.Tx) error {
+			return tx.QueryRow(t.Context(), `select count(*) from pg_listening_channels()`).Scan(&listening)
+		}))
+		if listening > 0 {
+			t.Errorf("the session of the next transaction listens to %d channels", listening)
+		}
+	}
 }
 
 // A worker that ends one chunk and goes on to the next pays for one commit.
