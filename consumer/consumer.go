@@ -250,7 +250,7 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 		if c.Fallback <= 0 {
 			return
 		}
-		age, pause = c.Fallback, min(c.Fallback/2, 5*time.Second)
+		age, pause = c.Fallback, min(max(c.Fallback/2, 10*time.Millisecond), 5*time.Second)
 	}
 	defer c.returnDebts()
 	plenty := c.Intake == nil // there may be more as soon as a slot is free

@@ -2,7 +2,9 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -167,4 +169,27 @@ func TestTheLastStepIsTakenWithoutAskingOnlyWhileTheLeaseIsFresh(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAJobEndsAlthoughTheBucketDoesNotSayWhatADeadWorkerLeft(t *testing.T) {
+	w := newWorld(t)
+	w.bucket.before = func(step, _ string) error {
+		if step == "head" {
+			return &export.Failure{Class: export.Outage, Code: "S3_AWAY", Dependency: "s3", Err: errGone}
+		}
+		return nil
+	}
+	id := w.submit(export.FailFast, "A")
+	dead, _, err := w.store.Claim(t.Context(), export.Ref{JobID: id, Key: "A", Date: 20200131}, "11111111-1111-4111-8111-111111111111")
+	if err != nil || dead == nil {
+		t.Fatal(dead, err)
+	}
+	w.exec(`update job_chunk set attempts = 3, lease_until = now() - interval '9 min'`)
+	r := w.start("a", sourceFunc{export: rows})
+	sweeper := consumer.Sweeper{Store: w.store, Objects: w.bucket, Lease: w.lease, Finisher: r.Finisher, Log: slog.New(slog.DiscardHandler)}
+	if err := sweeper.EndExpired(t.Context()); !errors.Is(err, errGone) || w.job(id).Status.Ended() {
+		t.Errorf("while the bucket may come back: %v, %+v", err, w.job(id))
+	}
+	w.exec(`update job_chunk set lease_until = now() - interval '11 min'`)
+	w.ended(id, export.Failed)
 }

@@ -86,15 +86,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 				s.Wake()
 			}
 		}
-		expired, err := s.Store.Expired(ctx)
-		errs = append(errs, err)
-		for _, e := range expired {
-			err := s.end(ctx, e)
-			errs = append(errs, err)
-			if err != nil && export.FailureOf(err).Class == export.Outage {
-				break // what is away for one is away for all
-			}
-		}
+		errs = append(errs, s.endExpired(ctx))
 	}
 	jobs, err := s.Store.Unfinished(ctx, pinStuck)
 	errs = append(errs, err)
@@ -104,16 +96,40 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// end ends the chunk of a claim that will not be tried again. Its object may be there all the same.
-func (s *Sweeper) end(ctx context.Context, e export.ExpiredClaim) error {
-	file, err := objectOf(ctx, s.Objects, &e.Overtaken)
-	if err != nil && export.FailureOf(err).Class != export.Permanent {
-		return err // a store that refuses for good must not keep a job from its end
+// waitForStore is how long the end of a chunk waits for a store that does not say whether the chunk's object is there. Then a job's end is worth more than an
+// object that no chunk names.
+const waitForStore = 10 * time.Minute
+
+// endExpired ends the chunks of claims that will not be tried again, the oldest first. Their objects may be there all the same; looking for them takes no more than a
+// part of a lease, or this process would be out of contact meanwhile.
+func (s *Sweeper) endExpired(ctx context.Context) error {
+	expired, err := s.Store.Expired(ctx)
+	if err != nil {
+		return err
 	}
-	if file != nil {
-		return s.ended(e, s.Store.DoneExpired(ctx, e, *file))
+	looking, cancel := context.WithTimeout(ctx, s.Lease/3)
+	defer cancel()
+	var errs []error
+	var away error // what is away for one is away for all
+	for _, e := range expired {
+		var file *export.File
+		if away == nil {
+			file, err = objectOf(looking, s.Objects, &e.Overtaken)
+			if err != nil && export.FailureOf(err).Class != export.Permanent { // a store that refuses for good must not keep a job from its end either
+				away = err
+			}
+		}
+		switch {
+		case file != nil:
+			err = s.Store.DoneExpired(ctx, e, *file)
+		case away != nil && e.Overdue < waitForStore:
+			return errors.Join(append(errs, away)...)
+		default:
+			err = s.Store.EndExpired(ctx, e)
+		}
+		errs = append(errs, s.ended(e, err))
 	}
-	return s.ended(e, s.Store.EndExpired(ctx, e))
+	return errors.Join(errs...)
 }
 
 func (s *Sweeper) ended(e export.ExpiredClaim, err error) error {

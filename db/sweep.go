@@ -38,14 +38,14 @@ func (s *Store) OweExpired(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// Expired lists claims whose lease is over and whose chunk will not be tried again.
+// Expired lists claims whose lease is over and whose chunk will not be tried again, the oldest first.
 func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 	rows, err := s.pool.Query(ctx, `
-		select c.job_id, c.key, c.effective_date, c.claim_id::text, c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
+		select c.job_id, c.key, c.effective_date, c.claim_id::text, now() - greatest(c.lease_until, now() - interval '1 hour'), c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
 		       c.row_count, c.byte_count, c.sha256, j.request_id, j.compression
 		from job_chunk c join job j on j.job_id = c.job_id
 		where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and (c.attempts >= $1 or j.ending is not null)
-		order by c.lease_until limit 100`, s.MaxAttempts)
+		order by c.lease_until nulls first limit 100`, s.MaxAttempts)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 		var compression export.Compression
 		var nrows, nbytes *int64
 		var sum *string
-		if err := row.Scan(&e.JobID, &e.Key, &day, &o.ClaimID, &e.Attempts, &o.StartedAt, &o.UploadID, &o.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID, &compression); err != nil {
+		if err := row.Scan(&e.JobID, &e.Key, &day, &o.ClaimID, &e.Overdue, &e.Attempts, &o.StartedAt, &o.UploadID, &o.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID, &compression); err != nil {
 			return e, err
 		}
 		e.Date = export.DateOf(day)

@@ -1,5 +1,7 @@
 package export
 
+import "time"
+
 // Ending is a job whose outcome is pinned: it ends once its manifest is written.
 type Ending struct {
 	JobID   string
@@ -24,6 +26,7 @@ type ManifestChunk struct {
 type ExpiredClaim struct {
 	Ref
 	Overtaken
+	Overdue   time.Duration // since its lease was over; an hour at most
 	Attempts  int
 	RequestID string
 }
