@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -241,84 +240,6 @@ func parkedHeaders(h map[string]string, reason string) map[string]string {
 		}
 	}
 	return kept
-}
-
-// databaseLoop takes debts from the database: all of them without an intake, the old ones with it.
-func (c *Consumer) databaseLoop(ctx context.Context) {
-	age, pause := time.Duration(0), 250*time.Millisecond
-	if c.Intake != nil {
-		if c.Fallback <= 0 {
-			return
-		}
-		age, pause = c.Fallback, min(max(c.Fallback/2, 10*time.Millisecond), 5*time.Second)
-	}
-	defer c.returnDebts()
-	plenty := c.Intake == nil // there may be more as soon as a slot is free
-	last, before := time.Now(), c.worked.Load()
-	for {
-		away := len(c.breaker.away()) > 0
-		if away {
-			c.returnDebts()
-		}
-		// Where chunks take milliseconds, a look for each would cost more than they do, and slots would wait for it: what will end within the next quarter
-		// of a second is taken too, before the last of it is at work.
-		now, worked := time.Now(), c.worked.Load()
-		ahead := min(int64(c.Concurrency), (worked-before)*int64(250*time.Millisecond)/max(1, int64(now.Sub(last))))
-		want := c.Concurrency - len(c.slots) + int(ahead)
-		if lacking := want - len(c.debts); 2*lacking > want && !away {
-			last, before = now, worked
-			debts, err := c.Store.TakeDebts(ctx, lacking, age)
-			if err != nil && ctx.Err() == nil {
-				c.Log.Warn("take debts from the database", "error", err)
-			}
-			for _, d := range debts {
-				c.debts <- d
-			}
-			plenty = c.Intake == nil || len(debts) > 0
-			if len(debts) > 0 {
-				continue
-			}
-		}
-		var freed <-chan struct{}
-		if plenty {
-			freed = c.freed
-		}
-		wait := time.NewTimer(pause/2 + rand.N(pause))
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return
-		case <-wait.C:
-		case <-freed:
-			wait.Stop()
-		case <-c.Owed:
-			wait.Stop()
-			sleep(ctx, looksApart-time.Since(last))
-		}
-	}
-}
-
-// looksApart is the least time between looks for new debts: a fleet that is idle is told of every submission.
-const looksApart = 25 * time.Millisecond
-
-// returnDebts lets others have what was taken and not begun.
-func (c *Consumer) returnDebts() {
-	var rest []export.Debt
-	for len(c.debts) > 0 {
-		select {
-		case d := <-c.debts:
-			rest = append(rest, d)
-		default:
-		}
-	}
-	if len(rest) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.DrainTimeout/4)
-	defer cancel()
-	if err := c.Store.ReturnDebts(ctx, rest); err != nil {
-		c.Log.Warn("return debts", "error", err) // their lease runs out
-	}
 }
 
 // pauseLoop keeps the intake closed while a dependency is away, so that messages go to consumers that can work on them.
