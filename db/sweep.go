@@ -41,7 +41,7 @@ func (s *Store) OweExpired(ctx context.Context) (n int64, err error) {
 // Expired lists claims whose lease is over and whose chunk will not be tried again, the oldest first.
 func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 	rows, err := s.pool.Query(ctx, `
-		select c.job_id, c.key, c.effective_date, c.claim_id::text, now() - greatest(c.lease_until, now() - interval '1 hour'), c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
+		select c.job_id, c.key, c.effective_date, c.claim_id::text, (1000000 * extract(epoch from now() - greatest(c.lease_until, now() - interval '1 hour')))::bigint, c.attempts, coalesce(c.started_at, now()), coalesce(c.upload_id, ''), coalesce(c.s3_object_key, ''),
 		       c.row_count, c.byte_count, c.sha256, j.request_id, j.compression
 		from job_chunk c join job j on j.job_id = c.job_id
 		where c.status = 'RUNNING' and coalesce(c.lease_until, '-infinity') < now() and (c.attempts >= $1 or j.ending is not null)
@@ -53,12 +53,13 @@ func (s *Store) Expired(ctx context.Context) ([]export.ExpiredClaim, error) {
 		var day time.Time
 		o := &e.Overtaken
 		var compression export.Compression
+		var overdue int64 // microseconds: pgx reads no intervals as text, which they are behind a pooler
 		var nrows, nbytes *int64
 		var sum *string
-		if err := row.Scan(&e.JobID, &e.Key, &day, &o.ClaimID, &e.Overdue, &e.Attempts, &o.StartedAt, &o.UploadID, &o.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID, &compression); err != nil {
+		if err := row.Scan(&e.JobID, &e.Key, &day, &o.ClaimID, &overdue, &e.Attempts, &o.StartedAt, &o.UploadID, &o.ObjectKey, &nrows, &nbytes, &sum, &e.RequestID, &compression); err != nil {
 			return e, err
 		}
-		e.Date = export.DateOf(day)
+		e.Date, e.Overdue = export.DateOf(day), time.Duration(overdue)*time.Microsecond
 		o.ObjectKey = cmp.Or(o.ObjectKey, s.objectKey(e.Ref, compression))
 		if sum != nil {
 			o.Facts = &export.Facts{Rows: *nrows, Bytes: *nbytes, SHA256: *sum}
