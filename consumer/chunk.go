@@ -140,7 +140,7 @@ func (c *Consumer) settleDone(ctx context.Context, claim *export.Claim, res resu
 		}
 		return Lost, err
 	default:
-		return unsettled, err // the drain time is over; whoever takes over finds the announced object
+		return unsettled, err // the drain time is over; whoever takes over finds the object
 	}
 }
 

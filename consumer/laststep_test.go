@@ -127,10 +127,12 @@ func TestTheObjectOfADeadWorkerIsFoundByWhatItTellsOfItself(t *testing.T) {
 // deaf is a store that renews nothing, and may have given the claims away meanwhile.
 type deaf struct {
 	*db.Store
+	renewals  chan struct{} // asked for
 	announced atomic.Int32
 }
 
 func (d *deaf) Renew(context.Context, []*export.Claim) (map[string]export.Renewal, error) {
+	d.renewals <- struct{}{}
 	return nil, errGone
 }
 
@@ -140,23 +142,25 @@ func (d *deaf) Announce(context.Context, *export.Claim, string, export.Facts) er
 }
 
 func TestTheLastStepIsTakenWithoutAskingOnlyWhileTheLeaseIsFresh(t *testing.T) {
-	const takes = 300 * time.Millisecond
 	for _, c := range []struct {
 		name      string
 		lease     time.Duration
+		renewals  int // that fail during the attempt: from one to the next it is a quarter of the lease, and more
 		partSize  int
 		announced int32
 	}{
-		{"fresh", time.Hour, 1 << 20, 0},
-		{"more than half of it is over", 2*takes - 1, 1 << 20, 1},
-		{"fresh, but in parts, which tell nothing of themselves", time.Hour, 1, 1},
+		{"fresh", time.Hour, 0, 1 << 20, 0},
+		{"more than half of it is over", 300 * time.Millisecond, 3, 1 << 20, 1},
+		{"fresh, but in parts, which tell nothing of themselves", time.Hour, 0, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.bucket.partSize = c.partSize
-			d := &deaf{}
+			d := &deaf{renewals: make(chan struct{}, 1000)}
 			r := w.start("a", sourceFunc{export: func(ctx context.Context, key string, out io.Writer) (int64, error) {
-				time.Sleep(takes)
+				for range c.renewals {
+					<-d.renewals
+				}
 				return rows(ctx, key, out)
 			}}, func(cfg *consumer.Config) {
 				d.Store = cfg.Store.(*db.Store)
@@ -192,4 +196,33 @@ func TestAJobEndsAlthoughTheBucketDoesNotSayWhatADeadWorkerLeft(t *testing.T) {
 	}
 	w.exec(`update job_chunk set lease_until = now() - interval '11 min'`)
 	w.ended(id, export.Failed)
+}
+
+// A round that has no time left must not take the bucket for away, or it would end without a look what is long overdue.
+func TestARoundThatRunsOutOfTimeEndsNothingUnseen(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit(export.Continue, "A", "B")
+	for i, key := range []string{"A", "B"} {
+		c, _, err := w.store.Claim(t.Context(), export.Ref{JobID: id, Key: key, Date: 20200131}, strings.Repeat(string(rune('1'+i)), 8)+"-1111-4111-8111-111111111111")
+		if err != nil || c == nil {
+			t.Fatal(c, err)
+		}
+		w.bucket.put(objectKey(key), "dead", map[string]string{"claim": c.ID, "job": id, "rows": "9", "sha256": strings.Repeat("ab", 32)})
+	}
+	w.exec(`update job_chunk set attempts = 3, lease_until = now() - case key when 'A' then interval '31 min' else interval '30 min' end`)
+	looks := 0
+	w.bucket.before = func(step, _ string) error {
+		if looks++; step == "head" && looks == 2 {
+			return context.DeadlineExceeded
+		}
+		return nil
+	}
+	finisher := consumer.NewFinisher(w.store, w.bucket, "b", func(k string) string { return k }, slog.New(slog.DiscardHandler))
+	sweeper := consumer.Sweeper{Store: w.store, Objects: w.bucket, Lease: w.lease, Finisher: finisher, Log: slog.New(slog.DiscardHandler)}
+	if err := sweeper.EndExpired(t.Context()); !errors.Is(err, context.DeadlineExceeded) || w.job(id).Done != 1 || w.job(id).Running != 1 {
+		t.Errorf("first round: %v, %+v", err, w.job(id))
+	}
+	if err := sweeper.EndExpired(t.Context()); err != nil || w.job(id).Done != 2 {
+		t.Errorf("second round: %v, %+v", err, w.job(id))
+	}
 }

@@ -110,12 +110,15 @@ func (s *Sweeper) endExpired(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, s.Lease/3)
 	defer cancel()
 	var errs []error
-	var away error // what is away for one is away for all
-	for _, e := range expired {
+	var away error // what is away for the first is away for all
+	for i, e := range expired {
 		var file *export.File
 		if away == nil {
 			file, err = objectOf(looking, s.Objects, &e.Overtaken)
 			if err != nil && export.FailureOf(err).Class != export.Permanent { // a store that refuses for good must not keep a job from its end either
+				if i > 0 { // it answered before: the time is up, or the next round finds it away
+					return errors.Join(append(errs, err)...)
+				}
 				away = err
 			}
 		}
