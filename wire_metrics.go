@@ -112,7 +112,7 @@ func (m metrics) consumer(c *consumer.Consumer) {
 	m.count("messages_refused_total", "Messages of chunks that were not to run.", nil, &s.Refused)
 	m.count("rows_total", "Rows exported.", nil, &s.Rows)
 	m.count("bytes_total", "Bytes written to the object store.", nil, &s.Bytes)
-	m.gauge("chunks_in_flight", "Chunks at work in this process.", nil, func() float64 { return float64(c.InFlight()) })
+	m.gauge("chunks_in_flight", "Chunks at work or being settled in this process.", nil, func() float64 { return float64(c.InFlight()) })
 	m.gauge("concurrency", "Chunks that this process works on at a time.", nil, func() float64 { return float64(c.Concurrency) })
 	for _, name := range consumer.Dependencies {
 		m.gauge("breaker_open", "Whether this process takes no chunks because the dependency is away.", prometheus.Labels{"dependency": name},
