@@ -48,7 +48,9 @@ with want as (
            or h.status = 'RUNNING' and coalesce(h.lease_until, '-infinity') < now() and h.attempts < $6
               and (select true from dispatch d where d.job_id = h.job_id and d.chunk_key = h.chunk_key))
 ), taken as (
-    update job_chunk c ` + claimSet("$4", "$5") + `
+    update job_chunk c
+    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = w.claim_id, lock_owner = $4, started_at = now(), lease_until = now() + $5::interval, next_retry_at = null,
+        upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null
     from due w where ` + thatChunk + `
     returning c.job_id, c.chunk_key, c.claim_id
 ), lost as (
@@ -64,15 +66,7 @@ select w.n, coalesce(t.claim_id = w.claim_id, false), case when t.claim_id is nu
        j.created_at, j.compression, j.reuse, j.request_id, j.traceparent, j.status = 'SUBMITTED',
        case when h.status = 'RUNNING' then h.claim_id::text end, h.upload_id, h.s3_object_key, h.row_count, h.byte_count, h.sha256,
        ` + recordedColumns + `
-from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key) ` + recordedJoin("$8", "$9")
-
-// claimSet gives chunk c to the claim of row w.
-func claimSet(worker, lease string) string {
-	return `
-    set status = 'RUNNING', attempts = c.attempts + 1, claim_id = w.claim_id, lock_owner = ` + worker + `, started_at = now(),
-        lease_until = now() + ` + lease + `::interval, next_retry_at = null,
-        upload_id = null, s3_object_key = null, row_count = null, byte_count = null, sha256 = null`
-}
+from want w join held h using (job_id, chunk_key) join job j using (job_id) left join taken t using (job_id, chunk_key) ` + recordedJoin("$8", "$9", "true")
 
 // heldSQL locks the chunks of want, in order of their keys, and answers them as they are then. Each is looked up by itself: the planner, which takes new tables
 // and those that were empty for tiny, would rather read a whole index, and keeps to that when they have grown.
@@ -113,7 +107,7 @@ func (s *Store) claimMany(ctx context.Context, asks []turnAsk, ordinals []int, a
 		})
 		return err
 	})
-	b.Queue(paidSQL(`c.status = 'RUNNING' and c.claim_id = w.claim_id::uuid or c.status in ('DONE', 'DLQ', 'CANCELLED')`), jobs, chunks, ids)
+	b.Queue(paidSQL(`c.status = 'RUNNING' and c.claim_id = w.claim_id or c.status in ('DONE', 'DLQ', 'CANCELLED')`), jobs, chunks, ids)
 	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
@@ -144,18 +138,20 @@ func (s *Store) markStarted(ctx context.Context, jobs []string) error {
 // paidSQL deletes the debts of chunks that were claimed or have ended, for which guard holds. It is a statement of its own, after the one that locked
 // and changed the chunks: that one cannot see a debt that the sweeper wrote while it waited for the lock.
 //
-// The debts are locked in order and then deleted by their keys: by the place that the lock found, a debt that a relay has just rewritten would be missed.
-// A plain join would read the whole index: a queue is mostly empty, so the planner takes it for tiny, but while a long transaction anywhere in the database
-// keeps dead rows, the index holds every debt that was paid since.
+// The debts are found by their keys: by the place that a look before had found, one that a relay has just rewritten would be missed. A plain join would read the whole
+// index: a queue is mostly empty, so the planner takes it for tiny, but while a long transaction anywhere in the database keeps dead rows, the index holds every debt
+// that was paid since.
 func paidSQL(guard string) string {
 	return `
-with paid as materialized (
+delete from dispatch c using (
     select w.job_id, w.chunk_key
-    from (select * from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) as w(job_id, chunk_key, claim_id) order by job_id collate "C", chunk_key collate "C") w
+    from (
+        select ($1::text[])[n] as job_id, ($2::text[])[n] as chunk_key, ($3::uuid[])[n] as claim_id from generate_series(1, cardinality($1::text[])) n
+        order by ($1::text[])[n] collate "C", ($2::text[])[n] collate "C"
+    ) w
     cross join lateral (select from job_chunk c where c.job_id = w.job_id and c.chunk_key = w.chunk_key and (` + guard + `) offset 0) c
-    cross join lateral (select from dispatch d where d.job_id = w.job_id and d.chunk_key = w.chunk_key for update) d
-)
-delete from dispatch c using paid w where ` + thatChunk
+    offset 0
+) w where ` + thatChunk
 }
 
 // claimRow is one row of claimSQL.

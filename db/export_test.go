@@ -18,8 +18,8 @@ func (s *Store) MostLooks(n int) { s.mostLooks = n }
 // MostCounted sets how many chunks are looked at for the activity.
 func (s *Store) MostCounted(n int) { s.mostCounted = n }
 
-// Few sets up to how many requests take a plain statement each; none has the statements for groups do all.
-func (s *Store) Few(n int) { s.few = n }
+// Careful leaves every claim and settlement to the statements that look closer.
+func (s *Store) Careful(yes bool) { s.careful = yes }
 
 // Turns are the claims and settlements that are under way and those that wait for them.
 type Turns struct {
@@ -36,5 +36,5 @@ func (s *Store) Turns() Turns {
 // ChunkStatements are those that claim and settle chunks.
 var ChunkStatements = map[string]string{
 	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL,
-	"claim one": claimOneSQL, "done one": doneOneSQL, "cached one": cachedOneSQL, "paid one": paidOneSQL,
+	"turn": turnSQL, "claimed": claimedSQL,
 }

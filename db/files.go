@@ -14,10 +14,10 @@ import (
 // recordedColumns are those of the file f that recordedJoin finds for row w of job j, if there is one.
 const recordedColumns = `f.object_key, f.row_count, f.byte_count, f.sha256, f.etag, f.claim_id::text, f.claim_started_at`
 
-func recordedJoin(bucket, function string) string {
+func recordedJoin(bucket, function, when string) string {
 	return `left join lateral (
     select * from file_cache f
-    where f.bucket = ` + bucket + ` and f.export_function = ` + function + `
+    where ` + when + ` and f.bucket = ` + bucket + ` and f.export_function = ` + function + `
       and f.object_key = w.object_key || case j.compression when '` + string(export.Gzip) + `' then '` + extra(export.Gzip) + `' when '` + string(export.Zstd) + `' then '` + extra(export.Zstd) + `' else '' end
     offset 0
 ) f on true`

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"runtime"
 	"sync"
 )
 
@@ -48,6 +49,7 @@ func (g *group[T, R]) do(ctx context.Context, ask T) (R, error) {
 }
 
 func (g *group[T, R]) fly(ctx context.Context) {
+	runtime.Gosched() // what is about to ask comes along: a worker settles its last chunk and claims the next at the same moment
 	for {
 		g.mu.Lock()
 		calls := g.waiting[:min(len(g.waiting), groupMost)]

@@ -35,7 +35,7 @@ func TestTheTablesAreAsTheModelSaysAfterEveryStep(t *testing.T) {
 	must(t, err)
 	t.Cleanup(other.Close)
 	other.Worker = "other"
-	other.Few(0)
+	other.Careful(true)
 	pool := sessions(t, s)
 	// Each run is hundreds of statements; -rapid.checks asks for more of them than these.
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {

@@ -79,11 +79,6 @@ func (s *Store) Done(ctx context.Context, c *export.Claim, f export.File, reused
 	return staleUnless(a.done, err)
 }
 
-// doneSet ends chunk c by the file of row w.
-const doneSet = `
-    set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
-        s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag`
-
 // A row of file_cache moves to the claim that began last, so that a late settlement cannot bring back an older file's facts.
 const (
 	cachedColumns     = `bucket, object_key, export_function, row_count, byte_count, sha256, etag, claim_id, claim_started_at, job_id`
@@ -102,7 +97,9 @@ with want as (
 ), ` + heldSQL("claim_id, status", "claim_id", "") + `, mine as materialized (
     select w.* from held h join want w using (job_id, chunk_key, claim_id) where h.status = 'RUNNING'
 ), ended as (
-    update job_chunk c ` + doneSet + `
+    update job_chunk c
+    set status = 'DONE', completed_at = now(), lease_until = null, upload_id = null, reused = w.reused, error_code = null, error_message = null,
+        s3_object_key = w.object_key, row_count = w.row_count, byte_count = w.byte_count, sha256 = w.sha256, etag = w.etag
     from mine w where ` + thatChunk + `
     returning w.*
 ), cached as (
@@ -140,7 +137,7 @@ func (s *Store) settle(ctx context.Context, w columns, to export.ChunkStatus, sq
 		met, err = marks(len(w.claims), rows, nil)
 		return err
 	})
-	b.Queue(paidSQL(`c.claim_id = w.claim_id::uuid and c.status = $4`), w.jobs, w.chunks, w.claims, to)
+	b.Queue(paidSQL(`c.claim_id = w.claim_id and c.status = $4`), w.jobs, w.chunks, w.claims, to)
 	err = s.pool.SendBatch(ctx, &b).Close()
 	return met, err
 }
@@ -214,6 +211,11 @@ type columns struct{ jobs, chunks, claims []string }
 
 func newColumns(n int) columns {
 	return columns{make([]string, n), make([]string, n), make([]string, n)}
+}
+
+// add appends the i-th claim of from.
+func (w *columns) add(from columns, i int) {
+	w.jobs, w.chunks, w.claims = append(w.jobs, from.jobs[i]), append(w.chunks, from.chunks[i]), append(w.claims, from.claims[i])
 }
 
 func (w columns) set(i int, c *export.Claim) {

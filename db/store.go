@@ -45,7 +45,7 @@ type Store struct {
 	mostLooks int // of a page that is searched for a key
 	// mostCounted is how many chunks are looked at for the activity.
 	mostCounted int
-	few         int // requests that take a statement each
+	careful     bool // leave every claim and settlement to the statements that look closer
 
 	front     front
 	turns     group[turnAsk, turnAnswer]
@@ -78,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{Config: cfg, pool: pool, sessions: sessions, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted, few: few}
+	s := &Store{Config: cfg, pool: pool, sessions: sessions, front: front{slow: slowLook}, mostLooks: mostLooks, mostCounted: mostCounted}
 	s.turns.run, s.announces.run, s.releases.run = s.turnAll, s.announceAll, s.releaseAll
 	return s, nil
 }
