@@ -136,6 +136,16 @@ func (in *installation) ended(ctx context.Context, jobID string) (time.Time, err
 	return *at, nil
 }
 
+// job has the chunks exported as one job and answers how long that took from the POST.
+func (in *installation) job(ctx context.Context, chunks []export.Ref, reuse bool) (time.Duration, error) {
+	id, began, _, err := in.post(ctx, submission(chunks, reuse))
+	if err != nil {
+		return 0, err
+	}
+	at, err := in.ended(ctx, id)
+	return at.Sub(began), err
+}
+
 // work has the chunks exported as one job, or several when they are more than a job may have, and answers how long that took from the first POST.
 func (in *installation) work(ctx context.Context, chunks []export.Ref) (time.Duration, error) {
 	const most = 10_000 // EXPORTD_MAX_CHUNKS

@@ -37,11 +37,11 @@ type options struct {
 }
 
 // sizes are how much of each kind of work a round does.
-type sizes struct{ Big, Tiny, HugeRows, Submitted, Lone, Loaded, PastJobs, ListedJobs, Listed int }
+type sizes struct{ Big, Tiny, HugeRows, Submitted, Lone, Loaded, PastJobs, Many, ListedJobs, Listed int }
 
 var (
-	quick = sizes{Big: 100, Tiny: 2000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 20, Loaded: 30, PastJobs: 10_000, ListedJobs: 50_000, Listed: 50}
-	full  = sizes{Big: 400, Tiny: 10_000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 30, Loaded: 50, PastJobs: 100_000, ListedJobs: 50_000, Listed: 50}
+	quick = sizes{Big: 100, Tiny: 2000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 20, Loaded: 30, PastJobs: 10_000, Many: 20_000, ListedJobs: 50_000, Listed: 50}
+	full  = sizes{Big: 400, Tiny: 10_000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 30, Loaded: 50, PastJobs: 100_000, Many: 200_000, ListedJobs: 50_000, Listed: 50}
 )
 
 func run(ctx context.Context) error {
@@ -60,6 +60,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.sizes.Big, "big", 0, "chunks of 10 000 rows a run")
 	flag.IntVar(&o.sizes.Tiny, "tiny", 0, "chunks of 10 rows a run")
 	flag.IntVar(&o.sizes.PastJobs, "past", 0, "finished jobs, of 100 chunks each, in the full tables")
+	flag.IntVar(&o.sizes.Many, "many", 0, "chunks over which the memory is watched")
 	flag.IntVar(&o.sizes.ListedJobs, "jobs", 0, "jobs in the full database of the lists, of 40 chunks each")
 	flag.Parse()
 	given := o.sizes
@@ -72,6 +73,9 @@ func run(ctx context.Context) error {
 	}
 	if given.PastJobs > 0 {
 		o.sizes.PastJobs = given.PastJobs
+	}
+	if given.Many > 0 {
+		o.sizes.Many = given.Many
 	}
 	if given.ListedJobs > 0 {
 		o.sizes.ListedJobs = given.ListedJobs

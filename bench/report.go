@@ -20,6 +20,7 @@ func (b *bench) report() string {
 	}
 	b.latencyTable(&s)
 	b.pastTable(&s)
+	b.memoryTable(&s)
 	return s.String()
 }
 

@@ -101,7 +101,7 @@ func (b *bench) runAll(ctx context.Context) error {
 	for _, w := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{submitName, b.submissions}, {loadedName, b.loaded}, {loneName, b.lone}, {pastName, b.past}} {
+	}{{submitName, b.submissions}, {loadedName, b.loaded}, {loneName, b.lone}, {pastName, b.past}, {memoryName, b.memory}} {
 		if b.only.MatchString(w.name) {
 			if err := w.run(ctx); err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
