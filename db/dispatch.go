@@ -49,16 +49,20 @@ func (s *Store) TakeDebts(ctx context.Context, limit int, age time.Duration) ([]
 		// Taking it starts its age anew: another consumer is to leave it alone until this one had its time.
 		const set = ", owed_at = now()"
 		if age > 0 {
-			b.Queue(`update dispatch set state = 'READY', owed_at = least(owed_at, sent_at) where (job_id, chunk_key) in (
-				select job_id, chunk_key from dispatch
-				where due_at > now() - $3::interval and (state = 'SENT' and sent_at < now() - $1::interval or state = 'SENDING' and greatest(owed_at, sent_at) < now() - $1::interval)
-				order by due_at limit $2 for update skip locked)`, age, limit, back)
+			b.Queue(agedSQL, age, limit, back)
 			b.Queue(leaseSQL("$1", agedFront, set), limit, debtLease, rank, age)
 		} else {
 			b.Queue(leaseSQL("$1", "true", set), limit, debtLease, rank)
 		}
 	})
 }
+
+// agedSQL brings what was published or leased by a relay too long ago into line. It finds the locked rows again by their place, as leaseSQL does.
+const agedSQL = `update dispatch set state = 'READY', owed_at = least(owed_at, sent_at) where ctid = any(array(
+	select ctid from dispatch
+	where due_at > now() - $3::interval and state <> 'READY'
+	  and (state = 'SENT' and sent_at < now() - $1::interval or state = 'SENDING' and greatest(owed_at, sent_at) < now() - $1::interval)
+	order by due_at limit $2 for update skip locked))`
 
 // agedFront looks no further than the thousandth debt in line: what is in front of an old one ages too. Who is taken is not asked for its own age: jobs take
 // turns, and with new ones coming all the while, the front would be full of debts too young to be taken.

@@ -33,6 +33,9 @@ func (s *Store) Turns() Turns {
 	return Turns{s.turns.flying, len(s.turns.waiting)}
 }
 
+// AgedStatement is the one that brings into line what waits for the broker too long.
+const AgedStatement = agedSQL
+
 // ChunkStatements are those that claim and settle chunks.
 var ChunkStatements = map[string]string{
 	"claim": claimSQL, "paid": paidSQL("true"), "renew": renewSQL, "announce": announceSQL, "done": doneSQL, "release": releaseSQL,

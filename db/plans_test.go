@@ -36,6 +36,21 @@ func TestPlansMadeForEmptyTablesLookChunksUp(t *testing.T) {
 	}
 }
 
+// The look for what the broker has had too long goes by the index of what is due, however many debts there are.
+func TestTheLookForAgedDebtsReadsNoDebtThatIsInLine(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	conn := sessions(t, s)
+	for _, tables := range []string{"empty", "small"} {
+		p := plan(t, s, db.AgedStatement+" -- "+tables)
+		if !strings.Contains(p, "Tid Scan on dispatch") || !strings.Contains(p, "dispatch_due") || strings.Contains(p, "dispatch_pkey") {
+			t.Errorf("%s", p)
+		}
+		submit(t, s, submission(200))
+		exec(t, conn, `analyze`)
+	}
+}
+
 // plan explains the statement, in a transaction that began with others.
 func plan(t *testing.T, s *db.Store, sql string, before ...string) (text string) {
 	t.Helper()
