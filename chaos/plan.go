@@ -105,7 +105,7 @@ func ways(services ...string) (names []string) {
 
 // answersOf are what can be dropped on the way from a service. Those of the truth database are named for the statement.
 var answersOf = map[string][]string{
-	"postgres": {"claim", "claim", "claim", "done", "done", "done", "announce", "announce", "release", "renew", "commit", "commit", "confirm", "lease", "pin", "end", "upload", "outbox"},
+	"postgres": {"turn", "turn", "turn", "turn", "turn", "claim", "done", "announce", "announce", "release", "renew", "commit", "commit", "confirm", "lease", "pin", "end", "upload", "outbox"},
 	"source":   {"export"},
 	"broker":   {"receipt"},
 	"s3":       {"put", "put", "put", "complete", "complete", "complete", "create", "create", "part", "abort"},

@@ -10,6 +10,7 @@ import (
 
 // statements are marks by which the truth database's statements are known; see db. A test holds that each is found in what the program sends.
 var statements = []struct{ answer, mark string }{
+	{"turn", "with turned as ("}, // claims and settlements: "claim" and "done" are what it leaves
 	{"claim", "set status = 'RUNNING', attempts = c.attempts + 1"},
 	{"renew", "), renewed as ("},
 	{"announce", "sha256 = w.sha256, lease_until = now()"},

@@ -87,7 +87,7 @@ func TestAStaleOwnerLeavesTheObjectThatItsSuccessorHasJustFound(t *testing.T) {
 	t.Cleanup(release) // before the consumers are stopped, which waits for their settlements
 	w.eventually("a successor has found the object", func() bool {
 		w.exec(`update job_chunk set lease_until = now() - interval '1 s' where lock_owner = 'slow' and status = 'RUNNING'`)
-		return one[bool](w, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%into file_cache%')`)
+		return one[bool](w, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%with turned as%')`)
 	})
 	unpause()
 	w.eventually("the stale owner has done what it does", func() bool { return slow.Stats.LeasesLost.Load() == 1 && slow.InFlight() == 0 })
