@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -103,14 +105,15 @@ func (c *Consumer) export(ctx context.Context, f *flight, key, ifMatch string) (
 	return c.commit(ctx, f.life, up, claim, export.File{ObjectKey: key, Facts: facts, ClaimID: claim.ID, ClaimStartedAt: claim.StartedAt}, ifMatch)
 }
 
-// abort removes what is left of an upload: nothing after success. A worker that has to end does not wait for a store that does not answer: Run does, while it
-// can, and the janitor comes for the rest.
+// abort removes what is left of an upload: nothing after success. What a store does not answer, being away, abortLoop tries again. A worker that has to end does not
+// wait for a store that does not answer: Run does, while it can, and the janitor comes for the rest.
 func (c *Consumer) abort(ctx context.Context, up Upload, key string) {
 	done := make(chan struct{})
 	c.aborts.Go(func() {
 		defer close(done)
 		if err := up.Abort(ctx); err != nil {
 			c.log(ctx).Warn("abort an upload", "key", key, "error", err)
+			c.unaborted.add(up)
 		}
 	})
 	select {
@@ -121,6 +124,40 @@ func (c *Consumer) abort(ctx context.Context, up Upload, key string) {
 	select {
 	case <-done:
 	case <-time.After(c.DrainTimeout / 50):
+	}
+}
+
+// uploads are those whose abort failed.
+type uploads struct {
+	mu  sync.Mutex
+	all []Upload
+}
+
+func (us *uploads) add(left ...Upload) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	us.all = append(us.all, left...)
+}
+
+func (us *uploads) take() []Upload {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	all := us.all
+	us.all = nil
+	return all
+}
+
+// abortLoop tries again to abort the uploads that a store left open while it was away: nobody else knows of them until the janitor does, hours later.
+func (c *Consumer) abortLoop(ctx context.Context) {
+	for sleep(ctx, time.Second+rand.N(time.Second)) {
+		if c.IsAway("s3") {
+			continue
+		}
+		for _, up := range c.unaborted.take() {
+			if up.Abort(ctx) != nil {
+				c.unaborted.add(up)
+			}
+		}
 	}
 }
 

@@ -60,6 +60,8 @@ type Consumer struct {
 	workers sync.WaitGroup
 	hurry   chan struct{}  // closed late in the drain time: what hangs is not waited for
 	aborts  sync.WaitGroup // of uploads
+
+	unaborted uploads
 }
 
 // Stats counts what the consumer did since its start.
@@ -114,6 +116,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	c.workers.Go(func() { c.databaseLoop(ctx) })
 	c.workers.Go(func() { c.pauseLoop(ctx) })
+	c.aborts.Go(func() { c.abortLoop(ctx) })
 
 	<-ctx.Done()
 	c.Log.Info("draining", "inFlight", c.InFlight(), "timeout", c.DrainTimeout)

@@ -191,3 +191,27 @@ func TestACancelMeetsChunksInEveryOpenState(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 }
+
+func TestAnUploadThatTheStoreDidNotAbortIsAbortedLater(t *testing.T) {
+	w := newWorld(t)
+	w.bucket.partSize = 1
+	var refused atomic.Int32
+	w.bucket.before = func(step, key string) error {
+		if step == "abort" && refused.Add(1) <= 2 {
+			return errGone
+		}
+		return nil
+	}
+	broken := &export.Failure{Class: export.Permanent, Code: "BROKEN", Err: errors.New("broken")}
+	w.start("a", sourceFunc{export: func(_ context.Context, _ string, out io.Writer) (int64, error) {
+		io.WriteString(out, "k\n1\n")
+		return 0, broken
+	}})
+	id := w.submit(export.Continue, "A")
+	w.eventually("the upload is aborted", func() bool {
+		w.bucket.mu.Lock()
+		defer w.bucket.mu.Unlock()
+		return refused.Load() > 2 && len(w.bucket.uploads) == 0
+	})
+	w.ended(id, export.Failed)
+}

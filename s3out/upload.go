@@ -277,8 +277,8 @@ func (u *Upload) end() {
 }
 
 // Abort removes what is left of the upload: nothing after a Commit that went through. It may be called again. It waits for the request on its way
-// and takes a short time of its own even if ctx has ended. Left for the janitor are uploads that it cannot reach, the store being away, and one
-// whose creation was never answered.
+// and takes a short time of its own even if ctx has ended. What it cannot reach, the store being away, is left
+// for a later call or the janitor; for the janitor alone one whose creation was never answered.
 func (u *Upload) Abort(ctx context.Context) error {
 	u.cancel()
 	_ = u.land() // nobody wants the part any more
