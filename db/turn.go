@@ -2,7 +2,6 @@ package db
 
 import (
 	"context"
-
 	"time"
 
 	"github.com/jackc/pgx/v5"
