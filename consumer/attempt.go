@@ -113,7 +113,7 @@ func (c *Consumer) abort(ctx context.Context, up Upload, key string) {
 		defer close(done)
 		if err := up.Abort(ctx); err != nil {
 			c.log(ctx).Warn("abort an upload", "key", key, "error", err)
-			c.unaborted.add(up)
+			c.abortLater(up, err)
 		}
 	})
 	select {
@@ -127,16 +127,23 @@ func (c *Consumer) abort(ctx context.Context, up Upload, key string) {
 	}
 }
 
+// abortLater leaves an upload to abortLoop if the store was away. One that refuses the abort would refuse it again.
+func (c *Consumer) abortLater(up Upload, err error) {
+	if export.FailureOf(err).Class == export.Outage {
+		c.unaborted.add(up)
+	}
+}
+
 // uploads are those whose abort failed.
 type uploads struct {
 	mu  sync.Mutex
 	all []Upload
 }
 
-func (us *uploads) add(left ...Upload) {
+func (us *uploads) add(up Upload) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
-	us.all = append(us.all, left...)
+	us.all = append(us.all, up)
 }
 
 func (us *uploads) take() []Upload {
@@ -154,8 +161,11 @@ func (c *Consumer) abortLoop(ctx context.Context) {
 			continue
 		}
 		for _, up := range c.unaborted.take() {
-			if up.Abort(ctx) != nil {
-				c.unaborted.add(up)
+			if ctx.Err() != nil {
+				return
+			}
+			if err := up.Abort(ctx); err != nil {
+				c.abortLater(up, err)
 			}
 		}
 	}

@@ -198,7 +198,7 @@ func TestAnUploadThatTheStoreDidNotAbortIsAbortedLater(t *testing.T) {
 	var refused atomic.Int32
 	w.bucket.before = func(step, key string) error {
 		if step == "abort" && refused.Add(1) <= 2 {
-			return errGone
+			return &export.Failure{Class: export.Outage, Code: "S3_AWAY", Dependency: "s3", Err: errGone}
 		}
 		return nil
 	}
