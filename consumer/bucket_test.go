@@ -57,6 +57,10 @@ func (b *bucket) get(key string) (object, bool) {
 func (b *bucket) put(key, body string, metadata map[string]string) object {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.putLocked(key, body, metadata)
+}
+
+func (b *bucket) putLocked(key, body string, metadata map[string]string) object {
 	o := object{body, fmt.Sprintf("%x", md5.Sum([]byte(body))), metadata}
 	b.objects[key] = o
 	return o
@@ -144,29 +148,35 @@ func (u *memUpload) Commit(ctx context.Context, ifMatch string, extra map[string
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	metadata := maps.Clone(u.o.Metadata)
-	u.bucket.mu.Lock()
-	if u.id != "" {
-		if _, open := u.bucket.uploads[u.id]; !open {
-			u.bucket.mu.Unlock()
-			return "", condition{ambiguous: true}
-		}
-	} else {
-		maps.Copy(metadata, extra)
+	o, err := u.commit(ifMatch, extra)
+	if err != nil {
+		return "", err
 	}
-	if u.bucket.objects[u.o.Key].etag != ifMatch {
-		u.bucket.mu.Unlock()
-		return "", condition{precondition: true}
-	}
-	delete(u.bucket.uploads, u.id)
-	u.bucket.mu.Unlock()
-	o := u.bucket.put(u.o.Key, u.buf.String(), metadata)
 	if u.bucket.after != nil {
 		if err := u.bucket.after(u.o.Key); err != nil {
 			return "", err
 		}
 	}
 	return o.etag, nil
+}
+
+// commit compares and writes in one step, as a store does.
+func (u *memUpload) commit(ifMatch string, extra map[string]string) (object, error) {
+	metadata := maps.Clone(u.o.Metadata)
+	u.bucket.mu.Lock()
+	defer u.bucket.mu.Unlock()
+	if u.id != "" {
+		if _, open := u.bucket.uploads[u.id]; !open {
+			return object{}, condition{ambiguous: true}
+		}
+	} else {
+		maps.Copy(metadata, extra)
+	}
+	if u.bucket.objects[u.o.Key].etag != ifMatch {
+		return object{}, condition{precondition: true}
+	}
+	delete(u.bucket.uploads, u.id)
+	return u.bucket.putLocked(u.o.Key, u.buf.String(), metadata), nil
 }
 
 func (u *memUpload) Abort(context.Context) error {

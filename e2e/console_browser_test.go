@@ -178,6 +178,5 @@ func (b *browser) signIn(token string) {
 	b.open("/console/sign-in")
 	b.fill("#token", token)
 	b.click("form.stack button")
-	b.at("/console/")
-	b.until("location.pathname === '/console/'")
+	b.until("document.readyState === 'complete' && location.pathname === '/console/'")
 }
