@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -8,8 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/page"
+
+	"exportd/e2e/stack"
 )
 
 //go:embed testdata/axe.min.js
@@ -121,9 +125,15 @@ func TestEveryPageOfTheConsoleIsAccessibleAndFitsItsScreen(t *testing.T) {
 		for _, width := range []int64{1280, 360} {
 			b.size(width, 800)
 			b.until(fmt.Sprintf("innerWidth === %d", width))
-			if out := b.js(overflow); out != "" {
+			out := ""
+			settling, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the chart follows the screen a moment later
+			if err := stack.Poll(settling, 50*time.Millisecond, func() (bool, error) {
+				out = b.js(overflow)
+				return out == "", nil
+			}); err != nil {
 				t.Errorf("%s is wider than a screen of %d: %s", name, width, out)
 			}
+			cancel()
 		}
 	}
 	check("empty overview", "/console/")
