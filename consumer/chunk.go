@@ -30,8 +30,8 @@ func (c *Consumer) chunk(ctx, life context.Context, h hint) {
 	if err != nil {
 		return // stopped; if the claim was taken all the same, its lease runs out
 	}
-	if c.claims.Add(1)%int64(max(1, c.Concurrency/2)) == 0 {
-		c.Wake() // there is room in the backlog: twice its fleet's concurrency, so half a concurrency is a quarter
+	if c.claims.Add(1)%int64(max(16, c.Concurrency/2)) == 0 {
+		c.Wake() // there is room in the backlog, which is twice the fleet's concurrency and 64 at least: a quarter of it, if the others claim as fast
 	}
 	if claim == nil {
 		c.Stats.Refused.Add(1)

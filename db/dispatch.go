@@ -26,6 +26,10 @@ const rankStride = 2520
 // debtLease is how long a relay may take to publish what it leased.
 const debtLease = 15 * time.Second
 
+// relaxed has the transaction commit without waiting until its WAL is on the disk. For what may be taken back by a crash of the database: a lease of debts, or that
+// they were sent. They are sent once more then, and a message too many is refused.
+const relaxed = `set_config('synchronous_commit', 'off', true)`
+
 // relayLock is the advisory lock under which debts are leased, so that relays together respect the backlog.
 const relayLock = 0x65787064 // "expd"
 
@@ -123,7 +127,7 @@ func (s *Store) look(ctx context.Context, queue func(b *pgx.Batch, rank int64, b
 	err = again(ctx, func(ctx context.Context) error {
 		l = look{first: everything}
 		var b pgx.Batch
-		b.Queue(`select pg_advisory_xact_lock($1)`, relayLock)
+		b.Queue(`select pg_advisory_xact_lock($1), `+relaxed, relayLock)
 		b.Queue(dueSQL, back)
 		queue(&b, rank, back)
 		res := s.pool.SendBatch(ctx, &b)
@@ -192,7 +196,7 @@ with held as (
 )
 update dispatch d set state = 'SENT', sent_at = now(), sends = d.sends + 1, error = null,
     due_at = now() + $4::interval * power(2, least(d.sends, 20))
-where d.ctid = any(array(select ctid from held)) and d.state = 'SENDING'`, append(debtArrays(sent), s.RepublishAfter)...)
+where d.ctid = any(array(select ctid from held)) and d.state = 'SENDING' and (select `+relaxed+`) is not null`, append(debtArrays(sent), s.RepublishAfter)...)
 		return err
 	})
 }
