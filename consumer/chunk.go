@@ -14,7 +14,7 @@ import (
 )
 
 // chunk claims and runs the chunk that a hint names, and settles the claim. The hint is done with once the database knows how it ended; it is not if the process
-// has to stop before the database heard of it.
+// has to stop before the database heard of it. It is earlier where chunks take milliseconds, see pace: from the claim on, the lease sees to the chunk, not the hint.
 func (c *Consumer) chunk(ctx, life context.Context, h hint) {
 	id := uuid.NewString() // one for all tries: claiming again after a lost answer gives the same claim
 	var claim *export.Claim
@@ -40,6 +40,10 @@ func (c *Consumer) chunk(ctx, life context.Context, h hint) {
 		return
 	}
 	c.Stats.Claimed.Add(1)
+	if c.pace.mayBeEarly() {
+		h.done()
+		h.done = c.pace.caughtUp
+	}
 	c.run(life, claim, asked, h)
 }
 
@@ -84,6 +88,7 @@ func (c *Consumer) run(life context.Context, claim *export.Claim, asked time.Tim
 
 	began := time.Now()
 	res, err := c.attempt(limited, f)
+	c.pace.ended()
 	ended := func(outcome Outcome, err error) {
 		took := time.Since(began)
 		if n := c.Stats.Of(outcome); n != nil {

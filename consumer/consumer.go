@@ -53,10 +53,10 @@ type Consumer struct {
 	breaker *breaker
 	debts   chan export.Debt // taken from the database
 	claims  atomic.Int64     // asked for
-	worked  atomic.Int64     // hints that were followed to their end
-	slots   chan struct{}    // one token per chunk at work
-	freed   chan struct{}    // a slot became free
-	settles chan struct{}    // one token per chunk whose file is there and which is being settled while its slot has the next
+	pace    pace
+	slots   chan struct{} // one token per chunk at work
+	freed   chan struct{} // a slot became free
+	settles chan struct{} // one token per chunk whose file is there and which is being settled while its slot has the next
 	workers sync.WaitGroup
 	hurry   chan struct{}  // closed late in the drain time: what hangs is not waited for
 	aborts  sync.WaitGroup // of uploads
@@ -78,6 +78,7 @@ var errDraining = errors.New("the worker is shutting down")
 func New(cfg Config) *Consumer {
 	c := &Consumer{Config: cfg, debts: make(chan export.Debt, 2*cfg.Concurrency), slots: make(chan struct{}, cfg.Concurrency), settles: make(chan struct{}, cfg.Concurrency),
 		freed: make(chan struct{}, 1), hurry: make(chan struct{})}
+	c.pace.ends = make([]time.Time, cfg.Concurrency)
 	c.flights.byClaim = map[string]*flight{}
 	c.breaker = newBreaker(cfg.Log, map[string]func(context.Context) error{"source": cfg.Source.Probe, "s3": cfg.Objects.Probe})
 	if cfg.Wake == nil {
@@ -196,7 +197,6 @@ func (c *Consumer) workLoop(ctx, life context.Context) {
 func (c *Consumer) busy(do func()) {
 	c.slots <- struct{}{}
 	defer func() {
-		c.worked.Add(1)
 		<-c.slots
 		select {
 		case c.freed <- struct{}{}:
@@ -206,7 +206,7 @@ func (c *Consumer) busy(do func()) {
 	do()
 }
 
-// deliver works on a message. It is acknowledged once the database knows how it ended.
+// deliver works on a message. It is acknowledged once the database knows how it ended, or, where chunks take milliseconds, that it is claimed: see pace.
 func (c *Consumer) deliver(ctx, life context.Context, d Delivery) {
 	m := d.Message()
 	ref, err := export.ParseWorkMessage(m.Body)

@@ -19,19 +19,16 @@ func (c *Consumer) databaseLoop(ctx context.Context) {
 	}
 	defer c.returnDebts()
 	plenty := c.Intake == nil // there may be more as soon as a slot is free
-	last, before := time.Now(), c.worked.Load()
+	last := time.Now()
 	for {
 		away := len(c.breaker.away()) > 0
 		if away {
 			c.returnDebts()
 		}
-		// Where chunks take milliseconds, a look for each would cost more than they do, and slots would wait for it: what will end within the next quarter
-		// of a second is taken too, before the last of it is at work.
-		now, worked := time.Now(), c.worked.Load()
-		ahead := min(int64(c.Concurrency), (worked-before)*int64(250*time.Millisecond)/max(1, int64(now.Sub(last))))
-		want := c.Concurrency - len(c.slots) + int(ahead)
+		// Where chunks take milliseconds, a look for each would cost more than they do: what is at hand is filled up when half of it is at work.
+		want := c.Concurrency - len(c.slots) + c.pace.ahead()
 		if lacking := want - len(c.debts); 2*lacking > want && !away {
-			last, before = now, worked
+			last = time.Now()
 			debts, err := c.Store.TakeDebts(ctx, lacking, age)
 			if err != nil && ctx.Err() == nil {
 				c.Log.Warn("take debts from the database", "error", err)

@@ -1,5 +1,5 @@
 // Package consumer is one member of the worker fleet. It takes hints (messages, or debts straight from the database), claims the chunk each names,
-// exports it, settles the claim, and only then acknowledges the hint.
+// exports it, settles the claim, and only then acknowledges the hint; where chunks take milliseconds, at the claim, so that the next one is at hand (see pace).
 //
 // The database is authoritative. A hint that leads to no claim is acknowledged and forgotten: if the chunk is owed a run, its debt is still there.
 //
