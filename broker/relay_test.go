@@ -23,6 +23,7 @@ type ledger struct {
 	mu       sync.Mutex
 	debts    []*row
 	notices  []*row
+	room     int // most debts a lease gives, as if the backlog had no more room; 0: any
 	failures int // of the next confirmations
 	leases   []int
 }
@@ -59,6 +60,9 @@ func lend(rows []*row, limit int) (taken []*row) {
 func (l *ledger) LeaseDebts(_ context.Context, limit int) (debts []export.Debt, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.room > 0 {
+		limit = min(limit, l.room)
+	}
 	for _, r := range lend(l.debts, limit) {
 		debts = append(debts, r.debt)
 	}
@@ -254,6 +258,28 @@ func TestRelayIsWokenAndOtherwiseLooksOnceASecond(t *testing.T) {
 		if debts, _ := l.count(); debts != 2 {
 			t.Error("not sent within a second without Wake")
 		}
+	})
+}
+
+// Otherwise it would send message by message what its backlog lets through.
+func TestRelayThatMovedAllItCouldWaitsForMoreOrForWake(t *testing.T) {
+	l, w := newLedger(100, 0), &wire{}
+	l.room = 1
+	relaying(t, l, w, func(r *broker.Relay) {
+		sent := func(want int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if debts, _ := l.count(); debts != want {
+				t.Errorf("sent %d %s, want %d", debts, when, want)
+			}
+		}
+		sent(1, "at first")
+		r.Wake()
+		sent(2, "when woken")
+		time.Sleep(39 * time.Millisecond)
+		sent(2, "before the pause is over")
+		time.Sleep(time.Millisecond)
+		sent(3, "after the pause")
 	})
 }
 
