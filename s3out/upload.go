@@ -9,6 +9,7 @@ import (
 	"hash"
 	"maps"
 	"sync/atomic"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -276,12 +277,20 @@ func (u *Upload) end() {
 	}
 }
 
+// lastPart is how long Abort lets a part arrive that is on its way. A part that the store is still receiving survives an abort (docs of AbortMultipartUpload), and
+// nobody knows when it has noticed that the request was cut.
+const lastPart = 2 * time.Second
+
 // Abort removes what is left of the upload: nothing after a Commit that went through. It may be called again. It waits for the request on its way
 // and takes a short time of its own even if ctx has ended. What it cannot reach, the store being away, is left
 // for a later call or the janitor; for the janitor alone one whose creation was never answered.
 func (u *Upload) Abort(ctx context.Context) error {
-	u.cancel()
-	_ = u.land() // nobody wants the part any more
+	if u.flight != nil {
+		late := time.AfterFunc(lastPart, u.cancel)
+		defer late.Stop()
+		defer context.AfterFunc(ctx, u.cancel)()
+		_ = u.land() // nobody wants the part any more
+	}
 	u.end()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
@@ -294,7 +303,6 @@ func (u *Upload) Abort(ctx context.Context) error {
 	}
 	err := u.store.AbortUpload(ctx, u.opts.Key, u.id)
 	if err == nil && u.cut {
-		// A part that the store was still receiving survives an abort: docs of AbortMultipartUpload.
 		err = u.store.AbortUpload(ctx, u.opts.Key, u.id)
 	}
 	if err == nil {
