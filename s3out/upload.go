@@ -34,8 +34,11 @@ type UploadOptions struct {
 type Upload struct {
 	store  *Store
 	opts   UploadOptions
-	ctx    context.Context // of the parts; ended by Abort
+	ctx    context.Context // of whoever writes; ended by Abort
 	cancel context.CancelFunc
+
+	sending context.Context // of the parts: one that is on its way when ctx ends goes on, see Abort
+	cutOff  context.CancelFunc
 
 	part   *part // being filled; nil after release
 	sha    hash.Hash
@@ -55,12 +58,13 @@ type Upload struct {
 	cut    bool       // a part may have been cut off on its way
 }
 
-// NewUpload starts the writing of an object; no request is made before the first part is full. The context is that of the parts: ending it ends
-// a Write that waits. Whoever calls NewUpload must call Abort.
+// NewUpload starts the writing of an object; no request is made before the first part is full. Ending the context ends a Write that waits, and no further part is
+// sent. Whoever calls NewUpload must call Abort.
 func (s *Store) NewUpload(ctx context.Context, opts UploadOptions) *Upload {
 	u := &Upload{store: s, opts: opts, part: new(part), sha: sha256.New()}
 	u.opts.Metadata = maps.Clone(opts.Metadata)
 	u.ctx, u.cancel = context.WithCancel(ctx)
+	u.sending, u.cutOff = context.WithCancel(context.WithoutCancel(ctx))
 	return u
 }
 
@@ -72,7 +76,10 @@ var errClosed = errors.New("s3out: write to a finished upload")
 // Write keeps b, and sends the part before as soon as another begins. It waits while two parts are full. The error of a part shows at the next
 // Write or at Finish.
 func (u *Upload) Write(b []byte) (n int, err error) {
-	if u.err == nil && (u.closed || u.part == nil) {
+	switch {
+	case u.err != nil:
+		return 0, u.err
+	case u.closed || u.part == nil:
 		return 0, errClosed
 	}
 	select {
@@ -112,6 +119,9 @@ func (u *Upload) ship() error {
 	if err := u.land(); err != nil {
 		return err
 	}
+	if u.ctx.Err() != nil {
+		return u.stopped()
+	}
 	if len(u.parts) == u.store.maxParts {
 		return u.tooLarge()
 	}
@@ -125,18 +135,25 @@ func (u *Upload) ship() error {
 	return nil
 }
 
-// land waits for the part on its way.
+// land waits for the part on its way, until ctx ends.
 func (u *Upload) land() error {
 	if u.flight == nil {
 		return nil
 	}
-	return u.landed(<-u.flight)
+	select {
+	case err := <-u.flight:
+		return u.landed(err)
+	case <-u.ctx.Done():
+		return u.stopped()
+	}
 }
 
 func (u *Upload) landed(err error) error {
 	u.flight, u.cut = nil, err != nil
 	return err
 }
+
+func (u *Upload) stopped() error { return stopped(u.ctx, "uploading "+u.store.URI(u.opts.Key)) }
 
 type created struct {
 	id  string
@@ -175,7 +192,7 @@ func (u *Upload) create() error {
 			return c.err
 		}
 	case <-u.ctx.Done():
-		return stopped(u.ctx, "uploading "+s.URI(u.opts.Key))
+		return u.stopped()
 	}
 	if u.opts.Created != nil {
 		return u.opts.Created(u.ctx, u.id)
@@ -198,10 +215,10 @@ func (u *Upload) send(p *part, done *types.CompletedPart, result chan<- error) {
 	if u.summed {
 		in.ChecksumCRC32C = aws.String(p.checksum())
 	}
-	out, err := s.client.UploadPart(u.ctx, in, s.withBody...)
+	out, err := s.client.UploadPart(u.sending, in, s.withBody...)
 	if err != nil {
 		b.move(0)
-		result <- s.fail(u.ctx, fmt.Sprintf("uploading part %d of", *done.PartNumber), u.opts.Key, err)
+		result <- s.fail(u.sending, fmt.Sprintf("uploading part %d of", *done.PartNumber), u.opts.Key, err)
 		return
 	}
 	done.ETag, done.ChecksumCRC32C = out.ETag, in.ChecksumCRC32C
@@ -271,14 +288,15 @@ func (u *Upload) Commit(ctx context.Context, cond Condition, extra map[string]st
 // end gives everything back. It may be called again.
 func (u *Upload) end() {
 	u.cancel()
+	u.cutOff()
 	if u.part != nil {
 		u.part.release()
 		u.part = nil
 	}
 }
 
-// lastPart is how long Abort lets a part arrive that is on its way. A part that the store is still receiving survives an abort (docs of AbortMultipartUpload), and
-// nobody knows when it has noticed that the request was cut.
+// lastPart is how long Abort lets a part arrive that is on its way. One that the store is still receiving survives an abort (docs of AbortMultipartUpload), and
+// nobody knows when the store notices that a request was cut off.
 const lastPart = 2 * time.Second
 
 // Abort removes what is left of the upload: nothing after a Commit that went through. It may be called again. It waits for the request on its way
@@ -286,10 +304,9 @@ const lastPart = 2 * time.Second
 // for a later call or the janitor; for the janitor alone one whose creation was never answered.
 func (u *Upload) Abort(ctx context.Context) error {
 	if u.flight != nil {
-		late := time.AfterFunc(lastPart, u.cancel)
-		defer late.Stop()
-		defer context.AfterFunc(ctx, u.cancel)()
-		_ = u.land() // nobody wants the part any more
+		late := time.AfterFunc(lastPart, u.cutOff)
+		_ = u.landed(<-u.flight) // nobody wants the part any more
+		late.Stop()
 	}
 	u.end()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
