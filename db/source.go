@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -42,8 +43,10 @@ type Source struct {
 const (
 	// connectLimit bounds one connection attempt, and one probe.
 	connectLimit = 10 * time.Second
-	// cancelLimit bounds the request that ends an abandoned query; then its connection is cut.
+	// cancelLimit bounds the end of an abandoned query and of its session; then its connection is cut.
 	cancelLimit = 3 * time.Second
+	// cancelAgain is how long a cancel request may take to end its query. One that comes before its query is forgotten by the server.
+	cancelAgain = 250 * time.Millisecond
 	// flushEvery is how long a row may wait in the buffer while others follow: whoever watches for a stall sees that bytes move.
 	flushEvery = time.Second
 )
@@ -222,23 +225,46 @@ func columnNames(fields []pgconn.FieldDescription) [][]byte {
 	return names
 }
 
-// cutWhenDone ends the query on the server when ctx ends: a cancel request, and then the connection is cut, because a backend that waits for its rows to be
-// taken does not listen to cancel requests. The returned function ends the watch. A connection that was cut is not used again: the cancel
-// request might hit the next query.
+// cutWhenDone ends the query on the server when ctx ends, by cancel requests; where they do not help, the connection is cut: a backend that waits for its rows
+// to be taken does not listen to them. The returned function, called when nobody reads any more, ends the watch. A connection whose query was cancelled
+// is not used again: the request might hit the next query. And its place in the pool is free only when its session has ended, so
+// that the server never has more of them than the pool.
 func cutWhenDone(ctx context.Context, server *pgconn.PgConn) (end func()) {
-	cut := make(chan struct{})
+	unread, cut := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(cut)
 		limited, cancel := context.WithTimeout(context.Background(), cancelLimit)
 		defer cancel()
-		_ = server.CancelRequest(limited) // cutting does the rest
+		for server.CancelRequest(limited) == nil {
+			select {
+			case <-unread:
+				endSession(limited, server)
+				return
+			case <-time.After(cancelAgain):
+			case <-limited.Done():
+			}
+		}
 		_ = server.Conn().Close()
 	})
 	return func() {
 		if !unwatch() {
+			close(unread)
 			<-cut
 			_ = server.Close(context.Background()) // tells the pool not to keep it
 		}
+	}
+}
+
+// endSession takes leave and waits until the server has closed the connection, which its session does last of all.
+func endSession(limited context.Context, server *pgconn.PgConn) {
+	if server.IsClosed() {
+		return
+	}
+	deadline, _ := limited.Deadline()
+	_ = server.Conn().SetDeadline(deadline)
+	server.Frontend().Send(&pgproto3.Terminate{})
+	if server.Frontend().Flush() == nil {
+		_, _ = io.Copy(io.Discard, server.Conn())
 	}
 }
 
