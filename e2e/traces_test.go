@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,7 +39,7 @@ func TestAJobIsOneTraceFromThePostToThePutThroughRetriesAndKills(t *testing.T) {
 						published++
 					}
 				}
-				return len(attempts(spans, job.JobID, "generated")) == 2 && (name == "database" || published >= 3)
+				return len(attempts(spans, job.JobID, "generated")) == 2 && len(attempts(spans, job.JobID, "retry")) >= 1 && (name == "database" || published >= 3)
 			})
 			w.kill(w.owner("HALF_12"))
 			open()
@@ -49,6 +50,13 @@ func TestAJobIsOneTraceFromThePostToThePutThroughRetriesAndKills(t *testing.T) {
 				return len(attempts(spans, job.JobID, "generated")) == 3
 			})
 			checkTrace(t, spans, job.JobID, name == "broker")
+			for _, s := range attempts(spans, job.JobID, "generated") {
+				key, _, _ := strings.Cut(strings.TrimPrefix(s.Attributes["exportd.chunk"], "key="), ":date=")
+				// A slow machine may lose a lease more than the test takes away.
+				if n := w.number(`select attempts from job_chunk where key = $1`, key); s.Attributes["exportd.attempt"] != strconv.Itoa(n) || n < 2 && key != hostileKey {
+					t.Errorf("%q was exported in attempt %s of %d", key, s.Attributes["exportd.attempt"], n)
+				}
+			}
 			w.checkInvariants()
 		})
 	}
@@ -88,10 +96,6 @@ func checkTrace(t *testing.T, spans []tracestest.Span, job string, published boo
 	if published != (byName["publish"] >= 3) {
 		t.Errorf("%d messages were published", byName["publish"])
 	}
-	if n := len(attempts(spans, job, "retry")); n != 1 {
-		t.Errorf("%d attempts that were tried again", n)
-	}
-	second := 0
 	for _, s := range append(attempts(spans, job, "generated"), attempts(spans, job, "retry")...) {
 		if s.Trace != submit.Trace || s.Service != "exportd-consumer" || s.Attributes["exportd.claim"] == "" || s.Kind != "SPAN_KIND_CONSUMER" {
 			t.Errorf("got %+v", s)
@@ -110,12 +114,6 @@ func checkTrace(t *testing.T, spans []tracestest.Span, job string, published boo
 		if steps["upload"] != 1 || steps["upload/query"] != 1 {
 			t.Errorf("an attempt consists of %v", steps)
 		}
-		if s.Attributes["exportd.attempt"] == "2" {
-			second++
-		}
-	}
-	if second != 2 { // of the one that failed, and of the one whose worker was killed
-		t.Errorf("%d second attempts", second)
 	}
 }
 
