@@ -228,7 +228,7 @@ func columnNames(fields []pgconn.FieldDescription) [][]byte {
 // cutWhenDone ends the query on the server when ctx ends, by cancel requests; where they do not help, the connection is cut: a backend that waits for its rows
 // to be taken does not listen to them. The returned function, called when nobody reads any more, ends the watch. A connection whose query was cancelled
 // is not used again: the request might hit the next query. And its place in the pool is free only when its session has ended, so
-// that the server never has more of them than the pool.
+// that the server has no more of them than the pool, unless it had to be cut.
 func cutWhenDone(ctx context.Context, server *pgconn.PgConn) (end func()) {
 	unread, cut := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {

@@ -50,6 +50,9 @@ func TestAJobIsOneTraceFromThePostToThePutThroughRetriesAndKills(t *testing.T) {
 				return len(attempts(spans, job.JobID, "generated")) == 3
 			})
 			checkTrace(t, spans, job.JobID, name == "broker")
+			if n, recorded := len(attempts(spans, job.JobID, "retry")), w.number(`select count(*) from chunk_attempt where outcome = 'RETRY'`); n != recorded {
+				t.Errorf("%d attempts that were tried again, %d recorded", n, recorded)
+			}
 			for _, s := range attempts(spans, job.JobID, "generated") {
 				key, _, _ := strings.Cut(strings.TrimPrefix(s.Attributes["exportd.chunk"], "key="), ":date=")
 				// A slow machine may lose a lease more than the test takes away.
