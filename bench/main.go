@@ -40,8 +40,8 @@ type options struct {
 type sizes struct{ Big, Tiny, HugeRows, Submitted, Lone, Loaded, PastJobs, Many, ListedJobs, Listed int }
 
 var (
-	quick = sizes{Big: 100, Tiny: 2000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 20, Loaded: 30, PastJobs: 10_000, Many: 20_000, ListedJobs: 50_000, Listed: 50}
-	full  = sizes{Big: 400, Tiny: 10_000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 30, Loaded: 50, PastJobs: 100_000, Many: 200_000, ListedJobs: 50_000, Listed: 50}
+	quick = sizes{Big: 100, Tiny: 2000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 20, Loaded: 200, PastJobs: 10_000, Many: 20_000, ListedJobs: 50_000, Listed: 50}
+	full  = sizes{Big: 400, Tiny: 10_000, HugeRows: 1_000_000, Submitted: 10_000, Lone: 30, Loaded: 200, PastJobs: 100_000, Many: 200_000, ListedJobs: 50_000, Listed: 50}
 )
 
 func run(ctx context.Context) error {

@@ -134,27 +134,35 @@ func (b *bench) close() {
 	}
 }
 
-// settle puts the services into the same state before every run: nothing left to write, statistics up to date, no bytes of earlier runs.
+// settle puts the services into the same state before every run: nothing left to write, statistics up to date, no files of earlier runs.
 func (b *bench) settle(ctx context.Context) error {
-	if err := b.emptyFiles(); err != nil {
+	if err := b.setFilesAside(); err != nil {
 		return err
 	}
 	return b.vacuum(ctx)
 }
 
-// emptyFiles gives the space of earlier runs' files back and leaves the files. Removed, they would make every new one dear for minutes: without a journal ext4
-// passes over inodes that were deleted lately (recently_deleted in its ialloc.c), which took half of the store's CPU time.
-func (b *bench) emptyFiles() error {
-	err := filepath.WalkDir(filepath.Join(b.dir, "s3", "data", bucket, "bench"), func(path string, entry fs.DirEntry, err error) error {
+// setFilesAside empties the files of the run before and moves them out of the bucket. Removed, they would make every new file dear for minutes: without a journal
+// ext4 passes over inodes that were deleted lately (recently_deleted in its ialloc.c), which took half of the store's CPU time.
+func (b *bench) setFilesAside() error {
+	files := filepath.Join(b.dir, "s3", "data", bucket, "bench")
+	err := filepath.WalkDir(files, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		return os.Truncate(path, 0)
 	})
-	if errors.Is(err, fs.ErrNotExist) { // before the first run
+	if errors.Is(err, fs.ErrNotExist) { // there was no run before
 		return nil
 	}
-	return err
+	aside := ""
+	if err == nil {
+		aside, err = os.MkdirTemp(b.dir, "aside")
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(files, filepath.Join(aside, "bench"))
 }
 
 // tables are those that grow with the work.
