@@ -35,13 +35,18 @@ func (k *sessionKeeping) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) 
 	return nil
 }
 
-// throughPooler makes a connection to see: the process that greets is the one that works, unless somebody stands between.
+// throughPooler makes a connection to see.
 func throughPooler(ctx context.Context, cfg *pgconn.Config) (bool, error) {
 	c, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close(ctx)
+	return pooled(ctx, c)
+}
+
+// pooled says whether somebody stands between: else the process that greeted is the one that works.
+func pooled(ctx context.Context, c *pgconn.PgConn) (bool, error) {
 	results, err := c.Exec(ctx, `select pg_backend_pid()`).ReadAll()
 	if err != nil {
 		return false, err
