@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"exportd/db"
 	"exportd/export"
 	"exportd/s3out"
 )
@@ -70,21 +69,21 @@ func runChild(ctx context.Context) error {
 	return err
 }
 
-// exporter makes files as exportd does, with its own packages: same query, same CSV, same hash, same upload.
+// exporter makes the same files as exportd: its own reading of the rows, see rowSource, and exportd's upload with the same hash.
 type exporter struct {
 	task
-	source *db.Source
+	source *rowSource
 	store  *s3out.Store
 }
 
 func newExporter(ctx context.Context, t task) (*exporter, error) {
-	source, err := db.OpenSource(ctx, db.SourceConfig{URL: t.Database, Pool: t.Concurrency + 1, Function: "export_rows", Log: discard})
+	source, err := openRows(ctx, t.Database, t.Concurrency+1)
 	if err != nil {
 		return nil, err
 	}
 	store, err := s3out.Open(ctx, s3Config(t.Endpoint, t.BasePath, t.Concurrency))
 	if err != nil {
-		source.Close()
+		source.close()
 		return nil, err
 	}
 	return &exporter{t, source, store}, nil
@@ -92,14 +91,14 @@ func newExporter(ctx context.Context, t task) (*exporter, error) {
 
 func (e *exporter) close() {
 	e.store.Close()
-	e.source.Close()
+	e.source.close()
 }
 
 func (e *exporter) export(ctx context.Context, r export.Ref) (f export.File, err error) {
 	f.ObjectKey = export.ObjectKey(e.BasePath, r.Key, r.Date, export.None)
 	up := e.store.NewUpload(ctx, s3out.UploadOptions{Key: f.ObjectKey, ContentType: "text/csv; charset=utf-8", Metadata: map[string]string{"chunk": r.ChunkKey()}})
 	defer up.Abort(ctx)
-	if f.Rows, err = e.source.Export(ctx, r.Key, r.Date, up); err != nil {
+	if f.Rows, err = e.source.export(ctx, r, up); err != nil {
 		return f, err
 	}
 	if f.Bytes, f.SHA256, err = up.Finish(ctx); err != nil {

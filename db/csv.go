@@ -14,6 +14,7 @@ import (
 // It gathers bytes in a buffer of fixed size; w never sees a value before the buffer is full or flush is called. The first error of w stays.
 type csvWriter struct {
 	w       io.Writer
+	plain   []bool // the columns whose values never need quotes; none where it ends
 	buf     []byte
 	started bool // w was called
 	err     error
@@ -48,6 +49,8 @@ func (c *csvWriter) row(values [][]byte) {
 		case v == nil:
 		case 2*len(v)+4 > cap(c.buf):
 			c.long(v)
+		case i < len(c.plain) && c.plain[i]:
+			c.buf = append(c.buf, v...)
 		case csvQuoted(v) || len(values) == 1 && string(v) == `\.`:
 			c.buf = append(c.buf, '"')
 			c.buf = appendDoubled(c.buf, v)

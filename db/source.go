@@ -110,7 +110,7 @@ func (s *Source) Export(ctx context.Context, key string, date export.Date, w io.
 	rows, err = s.stream(ctx, key, date, formats, out)
 	if columnsChanged(err) && !out.started && ctx.Err() == nil {
 		export.LogOf(ctx, s.log).Info("export query again: its columns changed", "key", key, "date", date, "error", err)
-		out.buf = out.buf[:0]
+		out.buf, out.plain = out.buf[:0], nil
 		rows, err = s.stream(ctx, key, date, nil, out)
 	}
 	if err == nil {
@@ -188,6 +188,7 @@ func (s *Source) readRows(p *pgconn.Pipeline, out *csvWriter, stop func()) (rows
 		return 0, err
 	}
 	out.row(columnNames(rr.FieldDescriptions()))
+	out.plain = plainColumns(rr.FieldDescriptions())
 
 	var due atomic.Bool
 	timer := time.AfterFunc(flushEvery, func() { due.Store(true) })
