@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -87,7 +88,7 @@ func TestAStaleOwnerLeavesTheObjectThatItsSuccessorHasJustFound(t *testing.T) {
 	t.Cleanup(release) // before the consumers are stopped, which waits for their settlements
 	w.eventually("a successor has found the object", func() bool {
 		w.exec(`update job_chunk set lease_until = now() - interval '1 s' where lock_owner = 'slow' and status = 'RUNNING'`)
-		return one[bool](w, `select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%with turned as%')`)
+		return one[bool](w, fmt.Sprintf(`select exists (select from pg_stat_activity where datname = current_database() and %d = any(pg_blocking_pids(pid)))`, holder.PgConn().PID()))
 	})
 	unpause()
 	w.eventually("the stale owner has done what it does", func() bool { return slow.Stats.LeasesLost.Load() == 1 && slow.InFlight() == 0 })

@@ -37,6 +37,7 @@ type Source struct {
 	pool     *pgxpool.Pool
 	settings string                  // the statement that fixes the session for one transaction
 	formats  atomic.Pointer[[]int16] // of the columns, as the last query had them
+	onlyText atomic.Bool             // whatever the columns are
 	function string                  // quoted
 	query    string
 	log      *slog.Logger
@@ -108,8 +109,8 @@ func (s *Source) Export(ctx context.Context, key string, date export.Date, w io.
 		formats = *known
 	}
 	rows, err = s.stream(ctx, key, date, formats, out)
-	if columnsChanged(err) && !out.started && ctx.Err() == nil {
-		export.LogOf(ctx, s.log).Info("export query again: its columns changed", "key", key, "date", date, "error", err)
+	if needsText(err) && !out.started && ctx.Err() == nil {
+		export.LogOf(ctx, s.log).Info("export query again", "key", key, "date", date, "error", err)
 		out.buf, out.plain = out.buf[:0], nil
 		rows, err = s.stream(ctx, key, date, nil, out)
 	}
@@ -129,10 +130,10 @@ func (s *Source) Export(ctx context.Context, key string, date export.Date, w io.
 	}
 }
 
-// columnsChanged says whether the query may go well when it is sent again, with nothing taken for known.
-func columnsChanged(err error) bool {
+// needsText says whether the query may go well when it is sent again, with nothing taken for known.
+func needsText(err error) bool {
 	code := sqlState(err)
-	return errors.Is(err, errColumnsChanged) ||
+	return errors.Is(err, errColumnsChanged) || errors.Is(err, errSettingsChanged) ||
 		code == "0A000" || // "cached plan must not change result type": a column was added between parsing and running
 		code == "08P01" // "bind message has 2 result formats but query has 3 columns"
 }
@@ -158,9 +159,19 @@ func (s *Source) stream(ctx context.Context, key string, date export.Date, forma
 		p.SendQueryParams(s.settings, nil, nil, nil, nil)
 	}
 	p.SendQueryParams(s.query, [][]byte{[]byte(key), []byte(date.ISO())}, []uint32{pgtype.TextOID, pgtype.DateOID}, nil, formats)
+	check := formats != nil || s.formats.Load() == nil
+	if check {
+		p.SendQueryParams(settingsKept, nil, nil, nil, nil)
+	}
 	p.SendPipelineSync()
 	if err = p.Flush(); err == nil {
 		rows, err = s.readRows(p, out, stop)
+	}
+	if err == nil && check {
+		err = s.checkSettings(p, formats)
+	}
+	if err == nil {
+		_, err = p.GetResults() // the end of the transaction
 	}
 	if closeErr := p.Close(); err == nil {
 		err = closeErr
@@ -168,7 +179,7 @@ func (s *Source) stream(ctx context.Context, key string, date export.Date, forma
 	return rows, err
 }
 
-// readRows writes the rows of the pipeline's second statement, up to the end of the transaction. It calls stop when they are not
+// readRows writes the rows of the pipeline's second statement. It calls stop when they are not
 // to be read to their end.
 func (s *Source) readRows(p *pgconn.Pipeline, out *csvWriter, stop func()) (rows int64, err error) {
 	var result any
@@ -213,9 +224,6 @@ func (s *Source) readRows(p *pgconn.Pipeline, out *csvWriter, stop func()) (rows
 	}
 	tag, err := rr.Close()
 	if err != nil {
-		return rows, err
-	}
-	if _, err := p.GetResults(); err != nil { // the end of the transaction
 		return rows, err
 	}
 	if tag.RowsAffected() != rows {

@@ -11,6 +11,7 @@ import (
 
 	"exportd/db"
 	"exportd/db/dbtest"
+	"exportd/export"
 )
 
 // types is every common type in its odd forms.
@@ -243,6 +244,34 @@ func TestAFunctionMayGetOtherColumnsBetweenTwoExports(t *testing.T) {
 		sameAsCopy(t, s, url, "k")
 		sameAsCopy(t, s, url, "k")
 	}
+}
+
+// The texts of dates and timestamps follow the time zone and the date style that the function sets for itself, be it always or for some keys only.
+func TestAFunctionThatSetsItsTimeZoneIsWrittenAsCopyWritesIt(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE FUNCTION export_rows(key text, d date) RETURNS TABLE (n int, day date, at timestamptz) LANGUAGE plpgsql STABLE AS $$ BEGIN
+		CASE key WHEN 'zone' THEN PERFORM set_config('timezone', 'Asia/Tokyo', true); WHEN 'style' THEN PERFORM set_config('datestyle', 'German', true); ELSE END CASE;
+		RETURN QUERY SELECT i, d, '2025-03-09 23:30Z'::timestamptz FROM generate_series(1, 20) i; END $$;
+		CREATE FUNCTION zoned(key text, d date) RETURNS TABLE (n int, at timestamptz) LANGUAGE plpgsql STABLE AS $$ BEGIN
+		PERFORM set_config('timezone', 'Asia/Tokyo', true); RETURN QUERY SELECT i, '2025-03-09 23:30Z'::timestamptz FROM generate_series(1, 100000) i; END $$`)
+	for _, key := range []string{"plain", "plain", "zone", "style", "plain"} {
+		sameAsCopy(t, s, url, key)
+	}
+	always := source(t, url, named("zoned", 1)) // long files
+	for range 2 {
+		if got, rows := exported(t, always, "k"); rows != 100_000 || !strings.HasSuffix(got, ",2025-03-10 08:30:00+09\n") {
+			t.Errorf("%d rows, ending in %q", rows, got[len(got)-40:])
+		}
+	}
+	sometimes := source(t, url)
+	run(t, url, `CREATE OR REPLACE FUNCTION export_rows(key text, d date) RETURNS TABLE (n int, day date, at timestamptz) LANGUAGE plpgsql STABLE AS $$ BEGIN
+		IF key = 'zone' THEN PERFORM set_config('timezone', 'Asia/Tokyo', true); END IF;
+		RETURN QUERY SELECT i, d, '2025-03-09 23:30Z'::timestamptz FROM generate_series(1, 100000) i; END $$`)
+	sameAsCopy(t, sometimes, url, "plain")
+	if f := fails(t, sometimes, "zone"); f.Code != "SOURCE_SETTINGS_CHANGED" || f.Class != export.Transient {
+		t.Errorf("got %+v", f)
+	}
+	sameAsCopy(t, sometimes, url, "zone")
 }
 
 // An export function may set what it likes, for good too: the next export has ours again.

@@ -56,11 +56,16 @@ func (s settings) forSession() string {
 	return session.sql(false)
 }
 
+// settingsKept asks whether the function left those alone that the texts of dates and timestamps depend on.
+const settingsKept = "SELECT current_setting('timezone') = 'UTC' AND current_setting('datestyle') = 'ISO, YMD'"
+
 // settingsName is the prepared statement that fixes the settings for one transaction.
 const settingsName = "exportd_settings"
 
 // settle makes the settings those of the session and prepares their statement, unless a pooler lends out another session for each transaction.
 func settle(ctx context.Context, c *pgconn.PgConn, s settings) error {
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
 	if lent, err := pooled(ctx, c); err != nil || lent {
 		return err
 	}

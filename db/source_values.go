@@ -3,18 +3,22 @@ package db
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"exportd/export"
 )
 
 // Dates and timestamps come in PostgreSQL's binary format, and their text is made here: the server takes ten times as long for it, which is a tenth of all that it does for a
 // row with one of each. Numbers gain nothing, and texts cost the server more in binary.
 //
-// Which columns these are is known from the answer to an earlier query; the first one is answered in text. A function that has got other columns since is asked again.
+// Which columns these are is known from the answer to an earlier query; the first one is answered in text. A function that has got other columns since is asked again, and one that sets the
+// time zone or the date style itself, which its texts are to follow, is asked for text from then on.
 
 // binaryValue is a type whose text is made here.
 type binaryValue struct {
@@ -64,6 +68,9 @@ func formatsFor(fields []pgconn.FieldDescription) []int16 {
 // errColumnsChanged: the formats asked for were those of other columns.
 var errColumnsChanged = errors.New("the columns of the export function are not what they were at the last query")
 
+// errSettingsChanged: the binary values were to be written as the export function has set, not as we do.
+var errSettingsChanged = &export.Failure{Class: export.Transient, Code: "SOURCE_SETTINGS_CHANGED", Err: errors.New("the export function has set timezone or datestyle; its dates and timestamps are asked for in text from now on")}
+
 // valueTexts replaces the binary values of a row by their texts.
 type valueTexts struct {
 	columns []int
@@ -109,10 +116,35 @@ func (t *valueTexts) replace(row [][]byte) error {
 
 // learn keeps the formats for the next query.
 func (s *Source) learn(fields []pgconn.FieldDescription) {
-	formats := formatsFor(fields)
+	var formats []int16
+	if !s.onlyText.Load() {
+		formats = formatsFor(fields)
+	}
 	if known := s.formats.Load(); known == nil || !slices.Equal(*known, formats) {
 		s.formats.Store(&formats)
 	}
+}
+
+// checkSettings reads the answer to settingsKept, after the rows that came in these formats.
+func (s *Source) checkSettings(p *pgconn.Pipeline, formats []int16) error {
+	result, err := p.GetResults()
+	if err != nil {
+		return err
+	}
+	rr, ok := result.(*pgconn.ResultReader)
+	if !ok {
+		return fmt.Errorf("the server answered the question for its settings with %T", result)
+	}
+	kept := rr.NextRow() && string(rr.Values()[0]) == "t"
+	if _, err := rr.Close(); err != nil || kept {
+		return err
+	}
+	s.onlyText.Store(true)
+	s.formats.Store(new([]int16))
+	if formats != nil {
+		return errSettingsChanged
+	}
+	return nil
 }
 
 // The texts are those of DateStyle ISO (PostgreSQL, src/backend/utils/adt/datetime.c, EncodeDateOnly and EncodeDateTime).
