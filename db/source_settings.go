@@ -34,7 +34,7 @@ func sourceSettings(statementTimeout time.Duration) settings {
 	}
 }
 
-// forTransaction fixes them for one transaction: those that differ, since to set one and take it back costs ten times the look.
+// forTransaction fixes them for one transaction: those that differ, since to set one and take it back costs several times the look.
 //
 // Rows and not a list of calls: the server analyses one call.
 func (s settings) forTransaction() string {
