@@ -11,41 +11,52 @@ import (
 	"exportd/export"
 )
 
-// Job, chunks and debts in one statement, which is one transaction. A tenant's second use of an idempotency key stores nothing.
-const submitSQL = `
-with j as (
+// A tenant's second use of an idempotency key stores nothing and answers no row.
+const submitJobSQL = `
     insert into job (job_id, tenant, request_hash, idempotency_key, request_id, traceparent, priority, on_failure, reuse, compression, callback_url, total)
     select 'J' || to_char(now() at time zone 'UTC', 'YYYYMMDD') || '_' || lpad(n::text, greatest(6, length(n::text)), '0'),
-           $1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9, nullif($10, ''), cardinality($11::text[])
+           $1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9, nullif($10, ''), $11
     from nextval('job_number') n
     on conflict (tenant, idempotency_key) where idempotency_key is not null do nothing
-    returning job_id, created_at
+    returning job_id, created_at`
+
+// Job, chunks and debts in one statement, which is one transaction.
+const submitSQL = `
+with j as (` + submitJobSQL + `
 ), item as materialized (
-    select * from unnest($11::text[], $12::text[], $13::date[]) with ordinality as w(chunk_key, key, effective_date, n)
+    select * from unnest($13::text[], $14::text[], $15::date[]) with ordinality as w(chunk_key, key, effective_date, n)
 ), chunks as (
     insert into job_chunk (job_id, chunk_key, key, effective_date) select j.job_id, i.chunk_key, i.key, i.effective_date from j cross join item i
 ), debts as (
     insert into dispatch (job_id, chunk_key, state, rank)
-    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $14::bigint from j cross join item i cross join (select ` + virtualTimeFrom + ` as now) v
+    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $16::bigint from j cross join item i cross join (select ` + virtualTimeFrom + ` as now) v
 )
 select job_id, created_at from j`
+
+// submitLargeSQL is the job alone; its chunks and debts are copied after it.
+const submitLargeSQL = `
+with j as (` + submitJobSQL + `
+)
+select job_id, created_at, ` + virtualTimeFrom + ` from j`
+
+// copiedFrom is the number of chunks from which the round trips of COPY cost less than rows one by one. At 10 000 it saves a quarter.
+const copiedFrom = 1000
 
 // Submit stores the job with its chunks and their debts, or nothing. With an idempotency key that its tenant used before, replayed is true and the job is the first one,
 // if the request is the same after normalisation; else the error is export.ErrIdempotencyMismatch.
 func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job export.Job, replayed bool, err error) {
 	refs := req.Refs("")
-	chunkKeys, keys, dates := make([]string, len(refs)), make([]string, len(refs)), make([]time.Time, len(refs))
-	for i, r := range refs {
-		chunkKeys[i], keys[i], dates[i] = r.ChunkKey(), r.Key, r.Date.Time()
-	}
 	hash := req.Hash()
 	job = export.Job{Tenant: req.Tenant, Status: export.Submitted, Run: 1, Total: len(refs), Pending: len(refs)}
+	stride := int64(rankStride / (req.Priority + 1))
 	front, _ := s.front.bounds()
+	args := []any{req.Tenant, hash[:], req.IdempotencyKey, req.RequestID, req.Traceparent, req.Priority, req.OnFailure, req.Reuse, req.Compression, req.CallbackURL, len(refs), front}
+	store := s.submitLarge
+	if len(refs) < copiedFrom {
+		store = s.submitSmall
+	}
 	for {
-		err = again(ctx, func(ctx context.Context) error {
-			return s.pool.QueryRow(ctx, submitSQL, req.Tenant, hash[:], req.IdempotencyKey, req.RequestID, req.Traceparent, req.Priority, req.OnFailure,
-				req.Reuse, req.Compression, req.CallbackURL, chunkKeys, keys, dates, rankStride/(req.Priority+1), front).Scan(&job.ID, &job.CreatedAt)
-		})
+		err = store(ctx, &job, args, refs, stride)
 		if err == nil {
 			job.UpdatedAt = job.CreatedAt
 			return job, false, nil
@@ -69,6 +80,36 @@ func (s *Store) Submit(ctx context.Context, req export.SubmitRequest) (job expor
 			return job, true, err
 		}
 	}
+}
+
+func (s *Store) submitSmall(ctx context.Context, job *export.Job, args []any, refs []export.Ref, stride int64) error {
+	chunkKeys, keys, dates := make([]string, len(refs)), make([]string, len(refs)), make([]time.Time, len(refs))
+	for i, r := range refs {
+		chunkKeys[i], keys[i], dates[i] = r.ChunkKey(), r.Key, r.Date.Time()
+	}
+	args = append(args, chunkKeys, keys, dates, stride)
+	return again(ctx, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, submitSQL, args...).Scan(&job.ID, &job.CreatedAt)
+	})
+}
+
+func (s *Store) submitLarge(ctx context.Context, job *export.Job, args []any, refs []export.Ref, stride int64) error {
+	return s.inTx(ctx, func(tx pgx.Tx) error {
+		var now int64
+		if err := tx.QueryRow(ctx, submitLargeSQL, args...).Scan(&job.ID, &job.CreatedAt, &now); err != nil {
+			return err
+		}
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"job_chunk"}, []string{"job_id", "chunk_key", "key", "effective_date"}, pgx.CopyFromSlice(len(refs), func(i int) ([]any, error) {
+			r := refs[i]
+			return []any{job.ID, r.ChunkKey(), r.Key, r.Date.Time()}, nil
+		})); err != nil {
+			return err
+		}
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"dispatch"}, []string{"job_id", "chunk_key", "state", "rank"}, pgx.CopyFromSlice(len(refs), func(i int) ([]any, error) {
+			return []any{job.ID, refs[i].ChunkKey(), "READY", now + int64(i+1)*stride}, nil
+		}))
+		return err
+	})
 }
 
 // Job is the job as its owner sees it; an empty tenant sees every job. Open jobs are counted from their chunks, ended ones have their counts stored.
