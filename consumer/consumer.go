@@ -139,6 +139,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if !idle {
 		c.Log.Warn("the drain time is over; what is at work is left to whoever takes it over", "inFlight", c.InFlight())
 	}
+	end()
+	waitUntil(last, &keepers) // a heartbeat after the farewell would list us again
 	var farewell sync.WaitGroup
 	farewell.Go(func() {
 		if err := c.Store.Goodbye(last); err != nil {
