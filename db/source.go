@@ -81,7 +81,7 @@ func OpenSource(ctx context.Context, cfg SourceConfig) (*Source, error) {
 	settings := sourceSettings(cfg.StatementTimeout)
 	pc.PrepareConn = alive
 	if !strings.Contains(cfg.URL, "default_query_exec_mode") { // else sessions are not ours, or may not be
-		pc.AfterConnect = func(ctx context.Context, c *pgx.Conn) error { return settle(ctx, c.PgConn(), settings) }
+		pc.AfterConnect = func(ctx context.Context, c *pgx.Conn) error { return prepareSession(ctx, c.PgConn(), settings) }
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
@@ -135,8 +135,12 @@ func needsText(err error) bool {
 	code := sqlState(err)
 	return errors.Is(err, errColumnsChanged) || errors.Is(err, errSettingsChanged) ||
 		code == "0A000" || // "cached plan must not change result type": a column was added between parsing and running
+		code == noStatement ||
 		code == "08P01" // "bind message has 2 result formats but query has 3 columns"
 }
+
+// noStatement: a prepared statement does not exist.
+const noStatement = "26000"
 
 // stream runs the query once. The settings and the query travel together, in one round trip; up to the Sync they are one transaction, which the server
 // ends by itself, well or not, so that nothing is left to roll back.
@@ -153,7 +157,7 @@ func (s *Source) stream(ctx context.Context, key string, date export.Date, forma
 
 	// pgx itself would notice the end of a context only while it reads, not while w blocks.
 	p := server.StartPipeline(context.Background())
-	if settled(server) {
+	if sessionPrepared(server) {
 		p.SendQueryPrepared(settingsName, nil, nil, nil)
 	} else {
 		p.SendQueryParams(s.settings, nil, nil, nil, nil)
@@ -175,6 +179,9 @@ func (s *Source) stream(ctx context.Context, key string, date export.Date, forma
 	}
 	if closeErr := p.Close(); err == nil {
 		err = closeErr
+	}
+	if sqlState(err) == noStatement {
+		forgetSession(server)
 	}
 	return rows, err
 }

@@ -279,7 +279,7 @@ func TestAFunctionThatChangesTheSessionDoesNotChangeTheNextExport(t *testing.T) 
 	t.Parallel()
 	s, url := world(t, `CREATE FUNCTION export_rows(key text, d date) RETURNS TABLE (at text) LANGUAGE plpgsql AS $$ BEGIN
 		RETURN QUERY SELECT '2025-03-09 23:30Z'::timestamptz::text;
-		IF key = 'bad' THEN PERFORM set_config(n, v, false) FROM (VALUES ('timezone', 'Asia/Tokyo'), ('datestyle', 'German')) x (n, v); END IF; END $$`,
+		IF key = 'bad' THEN PERFORM set_config(n, v, false) FROM (VALUES ('timezone', 'Asia/Tokyo'), ('datestyle', 'German')) x (n, v); EXECUTE 'DEALLOCATE ALL'; END IF; END $$`,
 		func(c *db.SourceConfig) { c.Pool = 1 })
 	for _, key := range []string{"good", "bad", "good"} {
 		if got, _ := exported(t, s, key); key == "good" && got != "at\n2025-03-09 23:30:00+00\n" {

@@ -14,7 +14,7 @@ import (
 type settings [][2]string
 
 // sourceSettings are those that the bytes of a value or the order of a scan depend on besides the data, and the conduct of the backend. search_path stays as
-// the role and database have it: the function may rely on it. The values are spelled as the server shows them.
+// the role and database have it: the function may rely on it. The values are spelled as the server shows them, but for a time limit.
 func sourceSettings(statementTimeout time.Duration) settings {
 	return settings{
 		{"transaction_read_only", "on"},
@@ -62,8 +62,8 @@ const settingsKept = "SELECT current_setting('timezone') = 'UTC' AND current_set
 // settingsName is the prepared statement that fixes the settings for one transaction.
 const settingsName = "exportd_settings"
 
-// settle makes the settings those of the session and prepares their statement, unless a pooler lends out another session for each transaction.
-func settle(ctx context.Context, c *pgconn.PgConn, s settings) error {
+// prepareSession makes the settings those of the session and prepares their statement, unless a pooler lends out another session for each transaction.
+func prepareSession(ctx context.Context, c *pgconn.PgConn, s settings) error {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
 	if lent, err := pooled(ctx, c); err != nil || lent {
@@ -79,4 +79,6 @@ func settle(ctx context.Context, c *pgconn.PgConn, s settings) error {
 	return nil
 }
 
-func settled(c *pgconn.PgConn) bool { return c.CustomData()[settingsName] != nil }
+// sessionPrepared says whether prepareSession prepared it; forgetSession is for one that has lost its statement (DEALLOCATE ALL in an export function).
+func sessionPrepared(c *pgconn.PgConn) bool { return c.CustomData()[settingsName] != nil }
+func forgetSession(c *pgconn.PgConn)        { delete(c.CustomData(), settingsName) }
