@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,12 +18,10 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"exportd/broker"
 	"exportd/broker/localmq"
 	"exportd/db"
 	"exportd/db/pglocal"
 	"exportd/e2e/stack"
-	"exportd/export"
 	"exportd/s3out"
 	"exportd/s3out/locals3"
 )
@@ -61,7 +60,7 @@ func (b *bench) startServices(ctx context.Context) (err error) {
 		return err
 	}
 	b.database = b.postgres.URL("postgres")
-	if b.activemq, err = localmq.Start(ctx, localmq.Config{Dir: filepath.Join(b.dir, "activemq")}); err != nil {
+	if b.activemq, err = localmq.Start(ctx, localmq.Config{Dir: filepath.Join(b.dir, "activemq"), Lasting: true}); err != nil {
 		return err
 	}
 	versitygw, err := locals3.Find(ctx)
@@ -233,39 +232,23 @@ func load() string {
 	return first
 }
 
-// warmBroker has the broker's JVM compile what it does for every message, as one that has run for a minute did long ago.
+// warmBroker has the broker's JVM compile what it does for every message, as one that has run for a while did long ago: runs like those to come, until its CPU
+// time for a message falls no more.
 func (b *bench) warmBroker(ctx context.Context) error {
-	const messages, batch, queue = 30_000, 500, "bench.warm"
 	fmt.Println("warming the broker")
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	cfg := broker.Config{URLs: []string{b.activemq.URL()}, User: "admin", Password: "admin", Log: discard}
-	publisher := broker.NewPublisher(cfg)
-	defer publisher.Close()
-	subscriber := broker.NewSubscriber(cfg, queue, 16)
-	ended := make(chan error, 1)
-	go func() { ended <- subscriber.Run(ctx) }()
-	messagesOf := make([]export.Message, batch)
-	for i := range messagesOf {
-		messagesOf[i] = export.WorkMessage(export.Debt{Ref: export.Ref{JobID: "J20240101_AAAAAA", Key: fmt.Sprint("WARM-", i), Date: export.DateOf(firstDate)}, Attempt: 1, Priority: 4})
-	}
-	for range messages / batch {
-		if err := publisher.Publish(ctx, queue, messagesOf); err != nil {
+	const least, most, falling = 3, 12, 0.9
+	t := throughput{warmSet: "TINY", set: "TINY", chunks: b.sizes.Submitted - warm(16), concurrency: 16}
+	best := math.Inf(1)
+	for round := range most {
+		r := result{Variant: exportdBroker, Chunks: t.chunks}
+		if err := b.onceExportd(ctx, t, &r, "bench/warm"); err != nil { // from the second on the files are there
 			return err
 		}
-		for range batch {
-			select {
-			case d := <-subscriber.Deliveries():
-				if err := d.Ack(); err != nil {
-					return err
-				}
-			case <-ctx.Done():
-				return fmt.Errorf("warm the broker: %w", ctx.Err())
-			}
+		now := r.cpu("activemq")
+		if round >= least && now > falling*best {
+			break
 		}
+		best = min(best, now)
 	}
-	if err := subscriber.Close(ctx); err != nil {
-		return err
-	}
-	return <-ended
+	return b.forgetJobs(ctx)
 }

@@ -41,6 +41,8 @@ type Config struct {
 	Port int
 	// TLS adds a second connector with a certificate for localhost and 127.0.0.1, signed by itself; see Server.TLSURL and CAFile.
 	TLS bool
+	// Lasting has java compile what it does often as well as it can, as a broker does that runs for days. That takes more CPU in the first minutes than all messages.
+	Lasting bool
 	// Env is added to the environment of java, for the ${...} of activemq.xml: AMQ_STORE_LIMIT=64 mb.
 	Env []string
 }
@@ -149,11 +151,14 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	defer log.Close()
 	dir := s.cfg.Dir
-	// A broker that lives for minutes beside the work itself is not worth the optimizing compiler, which takes more CPU in them than all messages.
-	cmd := exec.Command("java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dlog4j.configuration=file:"+s.path("conf", "log4j.properties"),
+	args := []string{"-Xmx512m", "-XX:+UseSerialGC"}
+	if !s.cfg.Lasting {
+		args = append(args, "-XX:TieredStopAtLevel=1")
+	}
+	cmd := exec.Command("java", append(args, "-Dlog4j.configuration=file:"+s.path("conf", "log4j.properties"),
 		"-Dactivemq.home="+home, "-Dactivemq.base="+dir, "-Dactivemq.conf="+s.path("conf"), "-Dactivemq.data="+cmp.Or(s.cfg.Data, s.path("data")),
 		"-Djava.io.tmpdir="+s.path("data"), "-Djava.awt.headless=true",
-		"-jar", home+"/bin/activemq.jar", "start", "xbean:file:"+s.path("conf", "activemq.xml"))
+		"-jar", home+"/bin/activemq.jar", "start", "xbean:file:"+s.path("conf", "activemq.xml"))...)
 	cmd.Env = append(os.Environ(), append(s.cfg.Env, "AMQ_STOMP_PORT="+strconv.Itoa(s.cfg.Port))...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C on the terminal is for the program, which stops the broker itself
