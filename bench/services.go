@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -144,7 +146,7 @@ func (b *bench) settle(ctx context.Context) error {
 // setFilesAside empties the files of the run before and moves them out of the bucket. Removed, they would make every new file dear for minutes: without a journal
 // ext4 passes over inodes that were deleted lately (recently_deleted in its ialloc.c), which took half of the store's CPU time.
 func (b *bench) setFilesAside() error {
-	files := filepath.Join(b.dir, "s3", "data", bucket, "bench")
+	files := b.files()
 	err := filepath.WalkDir(files, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -162,6 +164,29 @@ func (b *bench) setFilesAside() error {
 		return err
 	}
 	return os.Rename(files, filepath.Join(aside, "bench"))
+}
+
+// files is the folder of all files that the runs make, one folder in it for each.
+func (b *bench) files() string { return filepath.Join(b.dir, "s3", "data", bucket, "bench") }
+
+// filesSum is the hash of all CSV files since settle, with their names within the folder of their run.
+func (b *bench) filesSum() (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(b.files(), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".csv" {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, name, _ := strings.Cut(strings.TrimPrefix(path, b.files()+"/"), "/")
+		fmt.Fprintln(sum, name)
+		_, err = io.Copy(sum, f)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
 // tables are those that grow with the work.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -80,6 +81,7 @@ func (b *bench) runAll(ctx context.Context) error {
 		if !b.only.MatchString(t.name) {
 			continue
 		}
+		sum := ""
 		for round := range b.rounds {
 			for i := range t.variants {
 				if round%2 == 1 {
@@ -91,6 +93,13 @@ func (b *bench) runAll(ctx context.Context) error {
 				r, err := b.once(ctx, t, t.variants[i])
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", t.name, t.variants[i], err)
+				}
+				files, err := b.filesSum()
+				if err != nil {
+					return err
+				}
+				if sum = cmp.Or(sum, files); files != sum {
+					return fmt.Errorf("%s: the files of %s are others than those of the variant before", t.name, t.variants[i])
 				}
 				r.Round = round
 				b.results = append(b.results, r)
