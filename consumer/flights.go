@@ -153,12 +153,15 @@ func (c *Consumer) watchLoop(ctx context.Context) {
 
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 		ending, err := c.Store.EndingJobs(bounded, slices.Collect(maps.Keys(jobs)))
+		cancel()
 		if err == nil && time.Since(beat) > 5*time.Second {
+			// Not cut short by the end: the server might execute what nobody waits for any more, after the farewell.
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			if err = c.Store.Heartbeat(bounded, c.Host, c.Version, c.Concurrency, len(all)); err == nil {
 				beat = time.Now()
 			}
+			cancel()
 		}
-		cancel()
 		if ctx.Err() != nil {
 			return
 		}
