@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -124,8 +125,27 @@ func look(ctx context.Context, image string) (engine *testcontainers.DockerClien
 		engine.Close()
 		return nil, nil, err
 	}
+	if _, set := os.LookupEnv(hostOverride); !set && besideUs(ctx, engine) {
+		if err := os.Setenv(hostOverride, "localhost"); err != nil {
+			engine.Close()
+			return nil, nil, err
+		}
+	}
 	if c := found.Config; c != nil {
 		command = slices.Concat(c.Entrypoint, c.Cmd)
 	}
 	return engine, command, nil
+}
+
+// hostOverride is the library's variable for the host that ports are published at. From within a container the library takes the gateway for it.
+const hostOverride = "TESTCONTAINERS_HOST_OVERRIDE"
+
+// besideUs says whether the engine shares our network, as one does that was started within the container that we are in.
+func besideUs(ctx context.Context, engine *testcontainers.DockerClient) bool {
+	bridge, err := engine.NetworkInspect(ctx, "bridge", client.NetworkInspectOptions{})
+	if err != nil {
+		return false
+	}
+	_, err = net.InterfaceByName(bridge.Network.Options["com.docker.network.bridge.name"])
+	return err == nil
 }
