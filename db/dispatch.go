@@ -14,8 +14,10 @@ import (
 // job nor many later ones can starve anybody. When nothing is in line it starts again at 0.
 const virtualTime = `coalesce((select min(rank) from dispatch where state = 'READY'), 0)`
 
-// virtualTimeFrom is virtualTime, looked for from the rank in argument 12 on.
-const virtualTimeFrom = `coalesce((select min(rank) from dispatch where state = 'READY' and rank >= $12), (select min(rank) from dispatch where state = 'READY'), 0)`
+// virtualTimeFrom is virtualTime, looked for from a rank on.
+func virtualTimeFrom(rank string) string {
+	return `coalesce((select min(rank) from dispatch where state = 'READY' and rank >= ` + rank + `), (select min(rank) from dispatch where state = 'READY'), 0)`
+}
 
 // dueMost bounds what one look brings into line.
 const dueMost = 1000

@@ -11,33 +11,36 @@ import (
 	"exportd/export"
 )
 
-// A tenant's second use of an idempotency key stores nothing and answers no row.
-const submitJobSQL = `
+// newJobID takes the next number.
+const newJobID = `(select 'J' || to_char(now() at time zone 'UTC', 'YYYYMMDD') || '_' || lpad(n::text, greatest(6, length(n::text)), '0') from nextval('job_number') n)`
+
+// submitJobSQL stores the job alone. A tenant's second use of an idempotency key stores nothing and answers no row.
+func submitJobSQL(jobID string) string {
+	return `
     insert into job (job_id, tenant, request_hash, idempotency_key, request_id, traceparent, priority, on_failure, reuse, compression, callback_url, total)
-    select 'J' || to_char(now() at time zone 'UTC', 'YYYYMMDD') || '_' || lpad(n::text, greatest(6, length(n::text)), '0'),
-           $1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9, nullif($10, ''), $11
-    from nextval('job_number') n
+    values (` + jobID + `, $1, $2, nullif($3, ''), $4, $5, $6, $7, $8, $9, nullif($10, ''), $11)
     on conflict (tenant, idempotency_key) where idempotency_key is not null do nothing
     returning job_id, created_at`
+}
 
 // Job, chunks and debts in one statement, which is one transaction.
-const submitSQL = `
-with j as (` + submitJobSQL + `
+var submitSQL = `
+with j as (` + submitJobSQL(newJobID) + `
 ), item as materialized (
     select * from unnest($13::text[], $14::text[], $15::date[]) with ordinality as w(chunk_key, key, effective_date, n)
 ), chunks as (
     insert into job_chunk (job_id, chunk_key, key, effective_date) select j.job_id, i.chunk_key, i.key, i.effective_date from j cross join item i
 ), debts as (
     insert into dispatch (job_id, chunk_key, state, rank)
-    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $16::bigint from j cross join item i cross join (select ` + virtualTimeFrom + ` as now) v
+    select j.job_id, i.chunk_key, 'READY', v.now + i.n * $16::bigint from j cross join item i cross join (select ` + virtualTimeFrom("$12") + ` as now) v
 )
 select job_id, created_at from j`
 
-// submitLargeSQL is the job alone; its chunks and debts are copied after it.
-const submitLargeSQL = `
-with j as (` + submitJobSQL + `
-)
-select job_id, created_at, ` + virtualTimeFrom + ` from j`
+// beginLargeSQL begins a large job, if its idempotency key is free. A backend that waits for rows to copy waits for ever: no time limit of the server holds there, but TCP's own for a
+// client that has vanished without a word.
+var beginLargeSQL = `
+select ` + newJobID + `, ` + virtualTimeFrom("$3") + `, set_config('tcp_keepalives_idle', '20', true), set_config('tcp_keepalives_interval', '5', true), set_config('tcp_keepalives_count', '4', true)
+where not exists (select from job where tenant = $1 and idempotency_key = nullif($2, ''))`
 
 // copiedFrom is the number of chunks from which the round trips of COPY cost less than rows one by one. At 10 000 it saves a quarter.
 const copiedFrom = 1000
@@ -93,22 +96,26 @@ func (s *Store) submitSmall(ctx context.Context, job *export.Job, args []any, re
 	})
 }
 
+// submitLarge stores the job after its chunks and debts: whoever freezes between their rows keeps nobody else from the idempotency key.
 func (s *Store) submitLarge(ctx context.Context, job *export.Job, args []any, refs []export.Ref, stride int64) error {
 	return s.inTx(ctx, func(tx pgx.Tx) error {
+		var id string
 		var now int64
-		if err := tx.QueryRow(ctx, submitLargeSQL, args...).Scan(&job.ID, &job.CreatedAt, &now); err != nil {
+		if err := tx.QueryRow(ctx, beginLargeSQL, job.Tenant, args[2], args[11]).Scan(&id, &now, nil, nil, nil); err != nil {
 			return err
 		}
 		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"job_chunk"}, []string{"job_id", "chunk_key", "key", "effective_date"}, pgx.CopyFromSlice(len(refs), func(i int) ([]any, error) {
 			r := refs[i]
-			return []any{job.ID, r.ChunkKey(), r.Key, r.Date.Time()}, nil
+			return []any{id, r.ChunkKey(), r.Key, r.Date.Time()}, nil
 		})); err != nil {
 			return err
 		}
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"dispatch"}, []string{"job_id", "chunk_key", "state", "rank"}, pgx.CopyFromSlice(len(refs), func(i int) ([]any, error) {
-			return []any{job.ID, refs[i].ChunkKey(), "READY", now + int64(i+1)*stride}, nil
-		}))
-		return err
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{"dispatch"}, []string{"job_id", "chunk_key", "state", "rank"}, pgx.CopyFromSlice(len(refs), func(i int) ([]any, error) {
+			return []any{id, refs[i].ChunkKey(), "READY", now + int64(i+1)*stride}, nil
+		})); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, submitJobSQL("$12"), append(args[:11:11], id)...).Scan(&job.ID, &job.CreatedAt)
 	})
 }
 

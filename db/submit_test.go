@@ -3,6 +3,7 @@ package db_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,5 +51,61 @@ func TestAJobWhoseChunksCannotBeStoredLeavesNothing(t *testing.T) {
 		if left, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left[:min(len(left), 3)], err)
 		}
+	}
+}
+
+// The first of two requests with one idempotency key freezes between the rows of its chunks.
+func TestAFrozenSubmissionKeepsNobodyFromItsIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	conn, err := sessions(t, s).Acquire(t.Context())
+	must(t, err)
+	defer conn.Release()
+	const frozen, first = 1, 2
+	_, err = conn.Exec(t.Context(), fmt.Sprintf(`
+		create function stand_still() returns trigger language plpgsql as $$ begin
+			if pg_try_advisory_xact_lock(%[2]d) then perform pg_advisory_xact_lock(%[1]d); end if;
+			return new;
+		end $$;
+		create trigger still before insert on dispatch for each row execute function stand_still();
+		select pg_advisory_lock(%[1]d)`, frozen, first))
+	must(t, err)
+	r := submission(2000, func(r *export.SubmitRequest) { r.IdempotencyKey = "one" })
+	type answer struct {
+		job      export.Job
+		replayed bool
+		err      error
+	}
+	late := make(chan answer, 1)
+	go func() {
+		job, replayed, err := s.Submit(t.Context(), r)
+		late <- answer{job, replayed, err}
+	}()
+	poll(t, "the first waits", func() bool {
+		var waits bool
+		must(t, conn.QueryRow(t.Context(), `select exists (select from pg_locks where locktype = 'advisory' and not granted)`).Scan(&waits))
+		return waits
+	})
+	done := make(chan answer, 1)
+	go func() {
+		job, replayed, err := s.Submit(t.Context(), r)
+		done <- answer{job, replayed, err}
+	}()
+	var second answer
+	select {
+	case second = <-done:
+	case <-time.After(15 * time.Second):
+		t.Error("the second waits for the first")
+	}
+	_, err = conn.Exec(t.Context(), `select pg_advisory_unlock($1)`, frozen)
+	must(t, err)
+	one := <-late
+	if second.err != nil || second.replayed || one.err != nil || !one.replayed || one.job.ID != second.job.ID {
+		t.Errorf("the second: %+v; the first, thawed: %+v", second, one)
+	}
+	var jobs, chunks int
+	must(t, conn.QueryRow(t.Context(), `select (select count(*) from job), (select count(*) from job_chunk)`).Scan(&jobs, &chunks))
+	if jobs != 1 || chunks != 2000 {
+		t.Errorf("%d jobs of %d chunks", jobs, chunks)
 	}
 }
