@@ -55,7 +55,12 @@ func (c *Consumer) attempt(ctx context.Context, f *flight) (result, error) {
 	if recorded != nil {
 		ifMatch = recorded.ETag
 	}
-	return c.export(ctx, f, key, ifMatch)
+	res, err := c.export(ctx, f, key, ifMatch)
+	if errors.Is(err, export.ErrOnceMore) && ctx.Err() == nil {
+		c.log(ctx).Info("export once more", "error", err)
+		res, err = c.export(ctx, f, key, ifMatch)
+	}
+	return res, err
 }
 
 // export streams the rows into a new object.

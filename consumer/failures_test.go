@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -214,4 +215,25 @@ func TestAnUploadThatTheStoreDidNotAbortIsAbortedLater(t *testing.T) {
 		return refused.Load() > 2 && len(w.bucket.uploads) == 0
 	})
 	w.ended(id, export.Failed)
+}
+
+// What goes well at once when it is tried again (the source has learned how to ask) spends no attempt; if it does not, it is a failure like others.
+func TestAnExportToBeTriedOnceMoreSpendsNoAttempt(t *testing.T) {
+	w := newWorld(t)
+	var tries atomic.Int64
+	w.start("a", sourceFunc{export: func(ctx context.Context, key string, out io.Writer) (int64, error) {
+		if n := tries.Add(1); n == 1 || key == "NEVER" {
+			io.WriteString(out, "half a file")
+			return 0, &export.Failure{Class: export.Transient, Code: "AGAIN", Err: fmt.Errorf("asked in the wrong way: %w", export.ErrOnceMore)}
+		}
+		return rows(ctx, key, out)
+	}}, func(c *consumer.Config) { c.MaxAttempts = 1 })
+	w.ended(w.submit(export.FailFast, "K"), export.Completed)
+	if o, _ := w.bucket.get(objectKey("K")); o.body != "k\nK\n" || tries.Load() != 2 {
+		t.Errorf("the object is %q after %d tries", o.body, tries.Load())
+	}
+	w.ended(w.submit(export.FailFast, "NEVER"), export.Failed)
+	if tries.Load() != 4 {
+		t.Errorf("%d tries, want two for each of the two attempts", tries.Load())
+	}
 }

@@ -136,6 +136,7 @@ func needsText(err error) bool {
 	return errors.Is(err, errColumnsChanged) || errors.Is(err, errSettingsChanged) ||
 		code == "0A000" || // "cached plan must not change result type": a column was added between parsing and running
 		code == noStatement ||
+		code == "XX000" || // "cache lookup failed for function": it was replaced between parsing and running
 		code == "08P01" // "bind message has 2 result formats but query has 3 columns"
 }
 
@@ -157,21 +158,14 @@ func (s *Source) stream(ctx context.Context, key string, date export.Date, forma
 
 	// pgx itself would notice the end of a context only while it reads, not while w blocks.
 	p := server.StartPipeline(context.Background())
-	if sessionPrepared(server) {
-		p.SendQueryPrepared(settingsName, nil, nil, nil)
-	} else {
-		p.SendQueryParams(s.settings, nil, nil, nil, nil)
-	}
+	s.sendSettings(p, server)
 	p.SendQueryParams(s.query, [][]byte{[]byte(key), []byte(date.ISO())}, []uint32{pgtype.TextOID, pgtype.DateOID}, nil, formats)
-	check := formats != nil || s.formats.Load() == nil
-	if check {
-		p.SendQueryParams(settingsKept, nil, nil, nil, nil)
-	}
+	p.SendQueryParams(settingsKept, nil, nil, nil, nil)
 	p.SendPipelineSync()
 	if err = p.Flush(); err == nil {
 		rows, err = s.readRows(p, out, stop)
 	}
-	if err == nil && check {
+	if err == nil {
 		err = s.checkSettings(p, formats)
 	}
 	if err == nil {
@@ -181,7 +175,7 @@ func (s *Source) stream(ctx context.Context, key string, date export.Date, forma
 		err = closeErr
 	}
 	if sqlState(err) == noStatement {
-		forgetSession(server)
+		forgetPrepared(server)
 	}
 	return rows, err
 }

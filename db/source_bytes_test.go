@@ -2,6 +2,8 @@ package db_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -268,7 +270,7 @@ func TestAFunctionThatSetsItsTimeZoneIsWrittenAsCopyWritesIt(t *testing.T) {
 		IF key = 'zone' THEN PERFORM set_config('timezone', 'Asia/Tokyo', true); END IF;
 		RETURN QUERY SELECT i, d, '2025-03-09 23:30Z'::timestamptz FROM generate_series(1, 100000) i; END $$`)
 	sameAsCopy(t, sometimes, url, "plain")
-	if f := fails(t, sometimes, "zone"); f.Code != "SOURCE_SETTINGS_CHANGED" || f.Class != export.Transient {
+	if f := fails(t, sometimes, "zone"); f.Code != "SOURCE_SETTINGS_CHANGED" || f.Class != export.Transient || !errors.Is(f, export.ErrOnceMore) {
 		t.Errorf("got %+v", f)
 	}
 	sameAsCopy(t, sometimes, url, "zone")
@@ -289,5 +291,43 @@ func TestAFunctionThatChangesTheSessionDoesNotChangeTheNextExport(t *testing.T) 
 	conn := session(t, url)
 	if n := value[int](t, conn, `select count(*) from pg_stat_activity where datname = current_database() and application_name = 'exportd-source'`); n != 1 {
 		t.Errorf("%d sessions, want the one that all three used", n)
+	}
+}
+
+// For good or for itself: names are looked up and rights are checked as the session's role and database have it.
+func TestAFunctionThatChangesWhoOrWhereItIsDoesNotChangeTheNextExport(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE ROLE nobody_é NOLOGIN; CREATE SCHEMA other; CREATE TABLE one AS SELECT 1 AS n; CREATE TABLE other.one AS SELECT 2 AS n;
+		CREATE FUNCTION export_rows(key text, d date) RETURNS TABLE (n int, who name) LANGUAGE plpgsql AS $$ BEGIN
+		RETURN QUERY EXECUTE 'SELECT n, current_user FROM one';
+		IF key <> 'good' THEN PERFORM set_config(split_part(key, '=', 1), split_part(key, '=', 2), false); END IF;
+		EXECUTE 'DEALLOCATE ALL'; END $$`, func(c *db.SourceConfig) { c.Pool = 1 })
+	admin := mustConnect(t, url)
+	t.Cleanup(func() {
+		defer admin.Close(context.Background())
+		if _, err := admin.Exec(context.Background(), "DROP ROLE nobody_é"); err != nil {
+			t.Error(err)
+		}
+	})
+	good, _ := exported(t, s, "good")
+	for _, key := range []string{"search_path=other, public", "role=nobody_é", "session_authorization=nobody_é"} {
+		for range 2 {
+			exported(t, s, key)
+			if got, _ := exported(t, s, "good"); got != good {
+				t.Errorf("after %s: got %q, want %q", key, got, good)
+			}
+		}
+	}
+}
+
+func TestAFunctionThatSetsTheEncodingFailsInPlainWords(t *testing.T) {
+	t.Parallel()
+	s, url := world(t, `CREATE FUNCTION export_rows(key text, d date) RETURNS TABLE (a text) LANGUAGE plpgsql STABLE AS $$ BEGIN
+		IF key = 'bad' THEN PERFORM set_config('client_encoding', 'LATIN1', true); END IF; RETURN QUERY SELECT 'é'; END $$`)
+	for range 2 {
+		if f := fails(t, s, "bad"); f.Code != "SOURCE_ENCODING_CHANGED" || f.Class != export.Permanent {
+			t.Errorf("got %+v", f)
+		}
+		sameAsCopy(t, s, url, "good")
 	}
 }

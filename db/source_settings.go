@@ -44,9 +44,14 @@ func (s settings) forTransaction() string {
 func (s settings) sql(local bool) string {
 	rows := make([]string, len(s))
 	for i, s := range s {
-		rows[i] = fmt.Sprintf("('%s', '%s')", s[0], s[1])
+		rows[i] = "(" + quoteText(s[0]) + ", " + quoteText(s[1]) + ")"
 	}
 	return "SELECT set_config(name, value, " + strconv.FormatBool(local) + ") FROM (VALUES " + strings.Join(rows, ", ") + ") AS settings (name, value)"
+}
+
+// quoteText makes a literal of a text.
+func quoteText(text string) string {
+	return "E'" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(text) + "'"
 }
 
 // forSession fixes them for the transactions to come.
@@ -56,11 +61,23 @@ func (s settings) forSession() string {
 	return session.sql(false)
 }
 
-// settingsKept asks whether the function left those alone that the texts of dates and timestamps depend on.
-const settingsKept = "SELECT current_setting('timezone') = 'UTC' AND current_setting('datestyle') = 'ISO, YMD'"
+// settingsKept asks whether the function left those alone that the texts of dates and timestamps depend on, and what all texts are encoded in.
+const settingsKept = "SELECT current_setting('timezone') = 'UTC' AND current_setting('datestyle') = 'ISO, YMD', current_setting('client_encoding') = 'UTF8'"
 
 // settingsName is the prepared statement that fixes the settings for one transaction.
 const settingsName = "exportd_settings"
+
+// ownSettings are those that a session has by its role and database, in the order to set them. They stay; but a function may set them for good, and the next
+// export is to have them as they were.
+const ownSettings = "SELECT name, current_setting(name) FROM unnest(ARRAY['session_authorization', 'role', 'search_path']) AS own (name)"
+
+// ownSession is what is kept of a session that is the connection's own.
+type ownSession struct {
+	settings string // for one transaction, with those of ownSettings
+	prepared bool   // as settingsName
+}
+
+const ownSessionKey = "exportd_session"
 
 // prepareSession makes the settings those of the session and prepares their statement, unless a pooler lends out another session for each transaction.
 func prepareSession(ctx context.Context, c *pgconn.PgConn, s settings) error {
@@ -69,16 +86,38 @@ func prepareSession(ctx context.Context, c *pgconn.PgConn, s settings) error {
 	if lent, err := pooled(ctx, c); err != nil || lent {
 		return err
 	}
-	if _, err := c.Exec(ctx, s.forSession()).ReadAll(); err != nil {
+	results, err := c.Exec(ctx, ownSettings+"; "+s.forSession()).ReadAll()
+	if err != nil {
 		return err
 	}
-	if _, err := c.Prepare(ctx, settingsName, s.forTransaction(), nil); err != nil {
+	all := append(settings{}, s...)
+	for _, row := range results[0].Rows {
+		all = append(all, [2]string{string(row[0]), string(row[1])})
+	}
+	own := &ownSession{settings: all.forTransaction(), prepared: true}
+	if _, err := c.Prepare(ctx, settingsName, own.settings, nil); err != nil {
 		return err
 	}
-	c.CustomData()[settingsName] = true
+	c.CustomData()[ownSessionKey] = own
 	return nil
 }
 
-// sessionPrepared says whether prepareSession prepared it; forgetSession is for one that has lost its statement (DEALLOCATE ALL in an export function).
-func sessionPrepared(c *pgconn.PgConn) bool { return c.CustomData()[settingsName] != nil }
-func forgetSession(c *pgconn.PgConn)        { delete(c.CustomData(), settingsName) }
+// sendSettings fixes the settings for the transaction that the pipeline begins.
+func (s *Source) sendSettings(p *pgconn.Pipeline, c *pgconn.PgConn) {
+	own, _ := c.CustomData()[ownSessionKey].(*ownSession)
+	switch {
+	case own == nil:
+		p.SendQueryParams(s.settings, nil, nil, nil, nil)
+	case own.prepared:
+		p.SendQueryPrepared(settingsName, nil, nil, nil)
+	default:
+		p.SendQueryParams(own.settings, nil, nil, nil, nil)
+	}
+}
+
+// forgetPrepared is for a session that has lost its statement (DEALLOCATE ALL in an export function).
+func forgetPrepared(c *pgconn.PgConn) {
+	if own, ok := c.CustomData()[ownSessionKey].(*ownSession); ok {
+		own.prepared = false
+	}
+}

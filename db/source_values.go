@@ -69,7 +69,11 @@ func formatsFor(fields []pgconn.FieldDescription) []int16 {
 var errColumnsChanged = errors.New("the columns of the export function are not what they were at the last query")
 
 // errSettingsChanged: the binary values were to be written as the export function has set, not as we do.
-var errSettingsChanged = &export.Failure{Class: export.Transient, Code: "SOURCE_SETTINGS_CHANGED", Err: errors.New("the export function has set timezone or datestyle; its dates and timestamps are asked for in text from now on")}
+var errSettingsChanged = &export.Failure{Class: export.Transient, Code: "SOURCE_SETTINGS_CHANGED",
+	Err: fmt.Errorf("the export function has set timezone or datestyle; its dates and timestamps are asked for in text from now on: %w", export.ErrOnceMore)}
+
+// errEncodingChanged: the texts came in the encoding that the export function has set, and a file has one.
+var errEncodingChanged = &export.Failure{Class: export.Permanent, Code: "SOURCE_ENCODING_CHANGED", Err: errors.New("the export function has set client_encoding; it must leave it as it is")}
 
 // valueTexts replaces the binary values of a row by their texts.
 type valueTexts struct {
@@ -135,9 +139,19 @@ func (s *Source) checkSettings(p *pgconn.Pipeline, formats []int16) error {
 	if !ok {
 		return fmt.Errorf("the server answered the question for its settings with %T", result)
 	}
-	kept := rr.NextRow() && string(rr.Values()[0]) == "t"
-	if _, err := rr.Close(); err != nil || kept {
+	var dates, encoding bool
+	for rr.NextRow() {
+		v := rr.Values()
+		dates, encoding = string(v[0]) == "t", string(v[1]) == "t"
+	}
+	_, err = rr.Close()
+	switch {
+	case err != nil:
 		return err
+	case !encoding:
+		return errEncodingChanged
+	case dates:
+		return nil
 	}
 	s.onlyText.Store(true)
 	s.formats.Store(new([]int16))

@@ -34,6 +34,9 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
+// ErrOnceMore is in the chain of a failure that costs no attempt at first: the same would go well at once.
+var ErrOnceMore = errors.New("to be tried again at once")
+
 // Codes of failures that no dependency reports.
 const (
 	CodeInternal   = "INTERNAL"    // unknown
