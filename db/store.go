@@ -144,9 +144,10 @@ func sqlState(err error) string {
 	return ""
 }
 
-// away marks an error that tells of the way to the database as an outage of it, for callers who answer to somebody.
+// away marks an error that tells of the way to the database, or that the database was told to stop (an administrator, a time limit of the role), as an outage of it, for
+// callers who answer to somebody.
 func away(err error) error {
-	if err == nil || !connectionLost(err) || errors.Is(err, context.Canceled) {
+	if err == nil || !connectionLost(err) && sqlState(err) != "57014" || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return &export.Failure{Class: export.Outage, Code: "DATABASE_AWAY", Dependency: "database", Err: err}

@@ -109,3 +109,29 @@ func TestAFrozenSubmissionKeepsNobodyFromItsIdempotencyKey(t *testing.T) {
 		t.Errorf("%d jobs of %d chunks", jobs, chunks)
 	}
 }
+
+func TestASubmissionThatAnAdministratorCancelsIsAnOutage(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	pool := sessions(t, s)
+	tx, err := pool.Begin(t.Context())
+	must(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), `lock table dispatch`)
+	must(t, err)
+	for _, n := range []int{1, 1000} {
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := s.Submit(t.Context(), submission(n))
+			done <- err
+		}()
+		poll(t, "it waits and is cancelled", func() bool {
+			var cancelled int
+			must(t, pool.QueryRow(t.Context(), `select count(*) from pg_stat_activity where datname = current_database() and case when cardinality(pg_blocking_pids(pid)) > 0 then pg_cancel_backend(pid) else false end`).Scan(&cancelled))
+			return cancelled > 0
+		})
+		if f := export.FailureOf(<-done); f.Class != export.Outage {
+			t.Errorf("%d chunks: %s, %v", n, f.Class, f)
+		}
+	}
+}
