@@ -171,6 +171,8 @@ func (c Client) refusal(resp *http.Response, body []byte) error {
 	switch status := resp.StatusCode; {
 	case status >= 200 && status < 300:
 		return nil
+	case status >= 500 && isProblem:
+		return fmt.Errorf("%w: %w", ErrUnreachable, &unwell{resp.Status, problem.Detail})
 	case status >= 500 || status == http.StatusTooManyRequests:
 		return fmt.Errorf("%w: it answered %s", ErrUnreachable, resp.Status)
 	case status == http.StatusUnauthorized:
@@ -182,6 +184,11 @@ func (c Client) refusal(resp *http.Response, body []byte) error {
 	}
 	return problem
 }
+
+// unwell is exportd's own word that it cannot work just now.
+type unwell struct{ status, detail string }
+
+func (e *unwell) Error() string { return "it answered " + e.status + ": " + e.detail }
 
 func (c Client) stranger() error {
 	address := c.URL

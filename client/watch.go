@@ -34,6 +34,9 @@ func (c Client) watch(ctx context.Context, id string, answered time.Time, seen f
 	}
 	for {
 		job, err := c.Job(ctx, id)
+		if _, unwell := errors.AsType[*unwell](err); unwell && answered.IsZero() {
+			answered = time.Now() // an API is there; else the URL may be wrong
+		}
 		switch {
 		case ctx.Err() != nil:
 			return last, ctx.Err()

@@ -213,6 +213,23 @@ func TestWatchGivesUpAnAPIThatStaysAway(t *testing.T) {
 	}
 }
 
+func TestWatchWaitsForAnAPIThatSaysItCannotWorkYet(t *testing.T) {
+	t.Parallel()
+	s := &server{job: func(n int, w http.ResponseWriter) {
+		if n < 2 {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			io.WriteString(w, `{"title": "Away", "status": 503, "detail": "The database does not answer."}`)
+			return
+		}
+		io.WriteString(w, view("COMPLETED", 1))
+	}}
+	seen, err := watch(t, start(t, s))
+	if err != nil || fmt.Sprint(seen) != "[COMPLETED 1]" {
+		t.Errorf("saw %v, %v", seen, err)
+	}
+}
+
 func TestWatchEndsAtOnceWhenItIsToldTo(t *testing.T) {
 	t.Parallel()
 	s := &server{
